@@ -1,0 +1,134 @@
+/* Allocation, with a seal for start-up memory and a budget for request memory. */
+#include "common/base/mem.h"
+
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_bool sealed;
+static _Atomic uint64_t budget = UINT64_C(1) << 30;
+static _Atomic uint64_t taken;
+
+static _Noreturn void die(const char *text)
+{
+	ssize_t rc = write(STDERR_FILENO, text, strlen(text));
+
+	(void)rc;
+	abort();
+}
+
+void *mem_alloc(size_t n, size_t size)
+{
+	void *p;
+
+	if (atomic_load(&sealed))
+		die("mem: start-up allocation after the seal\n");
+	p = calloc(n > 0 ? n : 1, size > 0 ? size : 1);
+	if (p == NULL)
+		die("mem: the system has no memory for start-up structures\n");
+	return p;
+}
+
+void mem_free(void *p)
+{
+	free(p);
+}
+
+void mem_seal(void)
+{
+	atomic_store(&sealed, true);
+}
+
+void mem_budget(uint64_t bytes)
+{
+	atomic_store(&budget, bytes);
+}
+
+/* Reserve first, then allocate: two threads cannot pass the budget together. */
+static bool reserve(uint64_t bytes)
+{
+	uint64_t was = atomic_fetch_add(&taken, bytes);
+
+	if (bytes > atomic_load(&budget) || was > atomic_load(&budget) - bytes) {
+		atomic_fetch_sub(&taken, bytes);
+		return false;
+	}
+	return true;
+}
+
+/* malloc_usable_size is what was reserved, up to rounding; account the real size
+ * so that give and regrow need no header of their own. */
+static void settle(void *p, uint64_t reserved)
+{
+	uint64_t real = malloc_usable_size(p);
+
+	if (real >= reserved)
+		atomic_fetch_add(&taken, real - reserved);
+	else
+		atomic_fetch_sub(&taken, reserved - real);
+}
+
+void *mem_take(size_t n, size_t size)
+{
+	size_t bytes;
+	void *p;
+
+	if (__builtin_mul_overflow(n, size, &bytes))
+		return NULL;
+	if (bytes == 0)
+		bytes = 1;
+	if (!reserve(bytes))
+		return NULL;
+	p = calloc(1, bytes);
+	if (p == NULL) {
+		atomic_fetch_sub(&taken, bytes);
+		return NULL;
+	}
+	settle(p, bytes);
+	return p;
+}
+
+void *mem_regrow(void *p, size_t size)
+{
+	uint64_t old;
+	void *q;
+
+	if (p == NULL)
+		return mem_take(1, size);
+	old = malloc_usable_size(p);
+	if (size > old && !reserve(size - old))
+		return NULL;
+	q = realloc(p, size > 0 ? size : 1);
+	if (q == NULL) {
+		if (size > old)
+			atomic_fetch_sub(&taken, size - old);
+		return NULL;
+	}
+	settle(q, size > old ? size : old);
+	return q;
+}
+
+void mem_give(void *p)
+{
+	if (p == NULL)
+		return;
+	atomic_fetch_sub(&taken, (uint64_t)malloc_usable_size(p));
+	free(p);
+}
+
+uint64_t mem_taken(void)
+{
+	return atomic_load(&taken);
+}
+
+char *mem_dup(const void *at, size_t n)
+{
+	char *p = n < SIZE_MAX ? mem_take(1, n + 1) : NULL;
+
+	if (p != NULL && n > 0)
+		memcpy(p, at, n);
+	return p;
+}

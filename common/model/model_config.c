@@ -1,0 +1,365 @@
+/* Reading and checking config.json. Every refusal names the field and its value. */
+#include "common/model/model_config_impl.h"
+
+#include "common/base/mem.h"
+#include "common/model/json_field.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The largest published config.json (a list of 400 quantised modules) has 90 KB. */
+#define CONFIG_BYTES_MAX ((uint64_t)16 << 20)
+#define PATH_BYTES       4096
+
+/* What is read from: the text fields stand in text_config of the multimodal packages
+ * and at the top of text-only ones. */
+struct source {
+	const json_t *root;
+	const json_t *text;
+};
+
+static const struct {
+	const char *architecture, *model_type;
+	enum model_arch arch;
+} packages[] = {
+	{"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", ARCH_QWEN35_MOE},
+	{"Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", ARCH_QWEN35_MOE},
+	{"Qwen3_5ForConditionalGeneration", "qwen3_5", ARCH_QWEN35_DENSE},
+	{"Qwen3_5ForCausalLM", "qwen3_5_text", ARCH_QWEN35_DENSE},
+	{"Qwen3NextForCausalLM", "qwen3_next", ARCH_QWEN3_NEXT},
+};
+
+/* Index of the package whose column holds the text, or COUNT(packages). */
+static size_t find_package(const json_t *text, bool by_type)
+{
+	const char *s = json_string_value(text);
+	size_t i = 0;
+
+	while (s != NULL && i < COUNT(packages) &&
+		strcmp(s, by_type ? packages[i].model_type : packages[i].architecture) !=
+			0)
+		i++;
+	return s == NULL ? COUNT(packages) : i;
+}
+
+static status check_type(const json_t *object, const char *shown, bool required,
+	enum model_arch *arch, struct err *err)
+{
+	const json_t *v = json_field_get(object, "model_type");
+	size_t i;
+
+	if (v == NULL)
+		return required ? json_field_missing(err, shown) : ST_OK;
+	i = find_package(v, true);
+	if (i == COUNT(packages))
+		return json_field_refuse(err, shown, v,
+			"not supported; known are qwen3_5, qwen3_5_moe (also _text) and "
+			"qwen3_next");
+	if (!required && packages[i].arch != *arch)
+		return json_field_refuse(
+			err, shown, v, "contradicts model_type at the top");
+	*arch = packages[i].arch;
+	return ST_OK;
+}
+
+static status read_arch(struct model_config *c, const struct source *s, struct err *err)
+{
+	const json_t *list = json_field_get(s->root, "architectures"), *v;
+	size_t i;
+	status st;
+
+	st = check_type(s->root, "model_type", true, &c->arch, err);
+	if (st != ST_OK)
+		return st;
+	if (s->text != s->root) {
+		st = check_type(s->text, "text_config.model_type", false, &c->arch, err);
+		if (st != ST_OK)
+			return st;
+	}
+	if (list == NULL)
+		return json_field_missing(err, "architectures");
+	v = json_array_get(list, 0);
+	if (json_array_size(list) != 1)
+		return json_field_refuse(
+			err, "architectures", list, "must be a list of one name");
+	i = find_package(v, false);
+	if (i == COUNT(packages))
+		return json_field_refuse(err, "architectures", list, "not supported");
+	if (packages[i].arch != c->arch)
+		return json_field_refuse(
+			err, "architectures", list, "contradicts model_type");
+	return ST_OK;
+}
+
+/* Geometry that every model of the family states. Bounds are far above any published
+ * model and keep every product of two of them within 64 bits. */
+#define SIZE_MAP(X)                                                                      \
+	X(vocab_size, vocab, 1, 1u << 22)                                                \
+	X(hidden_size, hidden, 1, 1u << 16)                                              \
+	X(num_hidden_layers, n_layers, 1, MODEL_LAYERS_MAX)                              \
+	X(num_attention_heads, n_q, 1, 1024)                                             \
+	X(num_key_value_heads, n_kv, 1, 1024)                                            \
+	X(head_dim, head_dim, 2, MODEL_HEAD_DIM_MAX)                                     \
+	X(linear_num_key_heads, gdn_k_heads, 1, 1024)                                    \
+	X(linear_num_value_heads, gdn_v_heads, 1, 1024)                                  \
+	X(linear_key_head_dim, gdn_k_dim, 1, 256)                                        \
+	X(linear_value_head_dim, gdn_v_dim, 1, 256)                                      \
+	X(linear_conv_kernel_dim, conv_taps, 4, 4)                                       \
+	X(max_position_embeddings, max_position, 1, 1u << 24)
+
+static status read_sizes(struct model_config *c, const json_t *t, struct err *err)
+{
+	static const struct {
+		const char *field;
+		size_t at;
+		uint32_t min, max;
+	} sizes[] = {
+#define X(field, member, min, max)                                                       \
+	{#field, offsetof(struct model_config, member), min, max},
+		SIZE_MAP(X)
+#undef X
+	};
+	double eps = 0;
+	status st;
+
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		uint32_t *member = (uint32_t *)(void *)((char *)c + sizes[i].at);
+
+		st = json_field_need_uint(
+			t, sizes[i].field, sizes[i].min, sizes[i].max, member, err);
+		if (st != ST_OK)
+			return st;
+	}
+	if (c->n_q % c->n_kv != 0)
+		return err_set(err, ST_INVALID,
+			"num_attention_heads %u is no multiple of num_key_value_heads %u",
+			c->n_q, c->n_kv);
+	if (c->gdn_v_heads % c->gdn_k_heads != 0)
+		return err_set(err, ST_INVALID,
+			"linear_num_value_heads %u is no multiple of "
+			"linear_num_key_heads %u",
+			c->gdn_v_heads, c->gdn_k_heads);
+	if (json_field_get(t, "rms_norm_eps") == NULL)
+		return json_field_missing(err, "rms_norm_eps");
+	st = json_field_real(
+		json_field_get(t, "rms_norm_eps"), "rms_norm_eps", 0, 0.1, &eps, err);
+	c->rms_eps = (float)eps;
+	return st;
+}
+
+/* Switches of the forward pass. */
+static status read_switches(struct model_config *c, const json_t *t, struct err *err)
+{
+	static const struct {
+		const char *field;
+		bool want;
+	} bools[] = {
+		{"attn_output_gate", true},
+		{"attention_bias", false},
+		{"norm_topk_prob", true},
+		{"layer_scale", false},
+		{"mtp_use_dedicated_embeddings", false},
+	};
+	const json_t *gate = json_field_get(t, "output_gate_type"),
+		     *step = json_field_get(t, "decoder_sparse_step");
+	uint32_t one;
+	status st;
+
+	for (size_t i = 0; i < COUNT(bools); i++) {
+		st = json_field_only_bool(t, bools[i].field, bools[i].want, err);
+		if (st != ST_OK)
+			return st;
+	}
+	st = json_field_only_text(t, "hidden_act", "silu", err);
+	if (st != ST_OK)
+		return st;
+	st = json_field_only_text(t, "mamba_ssm_dtype", "float32", err);
+	if (st != ST_OK)
+		return st;
+	if (step != NULL) {
+		st = json_field_uint(step, "decoder_sparse_step", 1, 1, &one, err);
+		if (st != ST_OK)
+			return st;
+	}
+	c->gdn_gate = GATE_SILU;
+	if (gate == NULL)
+		return ST_OK;
+	if (json_is_string(gate) && strcmp(json_string_value(gate), "sigmoid") == 0)
+		c->gdn_gate = GATE_SIGMOID;
+	else if (!json_is_string(gate) ||
+		 (strcmp(json_string_value(gate), "swish") != 0 &&
+			 strcmp(json_string_value(gate), "silu") != 0))
+		return json_field_refuse(err, "output_gate_type", gate,
+			"only \"swish\", \"silu\" and \"sigmoid\" are supported");
+	return ST_OK;
+}
+
+/* rope_parameters of newer files, rope_scaling of older ones: scaling is refused. */
+static status check_rope_type(const json_t *t, const char *field, struct err *err)
+{
+	static const char *const keys[] = {"rope_type", "type"};
+	const json_t *rope = json_field_get(t, field), *v;
+	char shown[64];
+
+	if (rope == NULL)
+		return ST_OK;
+	if (!json_is_object(rope))
+		return json_field_refuse(err, field, rope, "must be an object");
+	for (size_t i = 0; i < COUNT(keys); i++) {
+		v = json_field_get(rope, keys[i]);
+		if (v == NULL || (json_is_string(v) &&
+					 strcmp(json_string_value(v), "default") == 0))
+			continue;
+		snprintf(shown, sizeof(shown), "%s.%s", field, keys[i]);
+		return json_field_refuse(
+			err, shown, v, "rope scaling is not supported, only \"default\"");
+	}
+	v = json_field_get(rope, "factor");
+	if (v == NULL)
+		return ST_OK;
+	snprintf(shown, sizeof(shown), "%s.factor", field);
+	return json_field_refuse(err, shown, v, "rope scaling is not supported");
+}
+
+/* rope_parameters wins over the same field beside it. */
+static const json_t *get_rope(const json_t *t, const char *field)
+{
+	const json_t *v = json_field_get(json_field_get(t, "rope_parameters"), field);
+
+	return v != NULL ? v : json_field_get(t, field);
+}
+
+static status read_rope(struct model_config *c, const json_t *t, struct err *err)
+{
+	const json_t *theta = get_rope(t, "rope_theta");
+	const json_t *partial = get_rope(t, "partial_rotary_factor");
+	double factor = 0, dim;
+	status st;
+
+	st = check_rope_type(t, "rope_parameters", err);
+	if (st != ST_OK)
+		return st;
+	st = check_rope_type(t, "rope_scaling", err);
+	if (st != ST_OK)
+		return st;
+	if (theta == NULL)
+		return json_field_missing(err, "rope_theta");
+	if (partial == NULL)
+		return json_field_missing(err, "partial_rotary_factor");
+	st = json_field_real(theta, "rope_theta", 1, 1e12, &c->rope_theta, err);
+	if (st != ST_OK)
+		return st;
+	st = json_field_real(partial, "partial_rotary_factor", 0, 1, &factor, err);
+	if (st != ST_OK)
+		return st;
+	dim = factor * c->head_dim;
+	if (fabs(dim - nearbyint(dim)) > 1e-6 || fmod(nearbyint(dim), 2) != 0 || dim < 1)
+		return err_set(err, ST_INVALID,
+			"partial_rotary_factor %g of head_dim %u rotates %g dimensions: "
+			"must be "
+			"an even number above 0",
+			factor, c->head_dim, dim);
+	c->rotary_dim = (uint32_t)nearbyint(dim);
+	return ST_OK;
+}
+
+static status read_tied(struct model_config *c, const struct source *s, struct err *err)
+{
+	const json_t *v = json_field_get(s->text, "tie_word_embeddings");
+
+	if (v == NULL)
+		v = json_field_get(s->root, "tie_word_embeddings");
+	if (v != NULL && !json_is_boolean(v))
+		return json_field_refuse(
+			err, "tie_word_embeddings", v, "must be true or false");
+	c->tied = v != NULL && json_is_true(v);
+	return ST_OK;
+}
+
+static status read_eos(struct model_config *c, const json_t *t, struct err *err)
+{
+	const json_t *v = json_field_get(t, "eos_token_id");
+	status st;
+
+	if (v == NULL)
+		return ST_OK;
+	if (!json_is_array(v)) {
+		c->n_eos = 1;
+		return json_field_uint(
+			v, "eos_token_id", 0, c->vocab - 1, &c->eos[0], err);
+	}
+	if (json_array_size(v) > COUNT(c->eos))
+		return err_set(err, ST_LIMIT,
+			"eos_token_id lists %zu ids, at most %zu are read",
+			json_array_size(v), COUNT(c->eos));
+	for (size_t i = 0; i < json_array_size(v); i++) {
+		st = json_field_uint(json_array_get(v, i), "eos_token_id entry", 0,
+			c->vocab - 1, &c->eos[c->n_eos], err);
+		if (st != ST_OK)
+			return st;
+		c->n_eos++;
+	}
+	return ST_OK;
+}
+
+static status read_mtp(struct model_config *c, const json_t *t, struct err *err)
+{
+	const json_t *v = json_field_get(t, "mtp_num_hidden_layers");
+
+	return v == NULL ? ST_OK
+			 : json_field_uint(v, "mtp_num_hidden_layers", 0, 16,
+				   &c->mtp_layers, err);
+}
+
+static status read_config(struct model_config *c, const json_t *root, struct err *err)
+{
+	struct source s = {.root = root, .text = json_field_get(root, "text_config")};
+	static status (*const steps[])(struct model_config *, const json_t *,
+		struct err *) = {read_switches, read_sizes, read_rope,
+		model_config_read_layers, model_config_read_mlp, read_eos, read_mtp};
+	status st;
+
+	if (!json_is_object(root))
+		return err_set(err, ST_INVALID, "not a JSON object");
+	if (!json_is_object(s.text))
+		s.text = root;
+	st = read_arch(c, &s, err);
+	for (size_t i = 0; i < COUNT(steps) && st == ST_OK; i++)
+		st = steps[i](c, s.text, err);
+	if (st == ST_OK)
+		st = read_tied(c, &s, err);
+	return st;
+}
+
+status model_config_parse(struct model_config *out, struct bytes json, struct err *err)
+{
+	struct model_config c = {0};
+	json_t *root;
+	status st;
+
+	st = json_parse(&root, json, err);
+	if (st != ST_OK)
+		return st;
+	st = read_config(&c, root, err);
+	if (st == ST_OK)
+		*out = c;
+	json_decref(root);
+	return st;
+}
+
+status model_config_load(struct model_config *out, const char *dir, struct err *err)
+{
+	char path[PATH_BYTES];
+	struct bytes text;
+	status st;
+
+	snprintf(path, sizeof(path), "%s/config.json", dir);
+	st = json_read_file(&text, path, CONFIG_BYTES_MAX, err);
+	if (st != ST_OK)
+		return st;
+	st = model_config_parse(out, text, err);
+	if (st != ST_OK)
+		err_wrap(err, "%s", path);
+	mem_give((void *)(uintptr_t)text.at);
+	return st;
+}

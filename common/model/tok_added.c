@@ -1,0 +1,265 @@
+/* Added tokens: whole texts with an id of their own, from tokenizer.json
+ * (added_tokens) and tokenizer_config.json (added_tokens_decoder). Kept sorted by text;
+ * a match narrows the range of candidates byte by byte. */
+#include "common/base/mem.h"
+#include "common/model/tok_impl.h"
+#include "common/model/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LIST  "added_tokens"
+#define TABLE "added_tokens_decoder"
+
+/* One entry of either file. */
+struct entry {
+	struct bytes text;
+	uint32_t id;
+	bool special;
+};
+
+typedef status (*entry_use)(void *of, const struct entry *e, struct err *err);
+
+/* An option that would change where the text matches must be off. */
+static status check_off(const json_t *item, int64_t id, const char *key, struct err *err)
+{
+	const json_t *value = json_object_get(item, key);
+	char buf[64];
+
+	if (json_is_false(value))
+		return ST_OK;
+	return err_set(err, ST_INVALID, "added token %lld: %s is %s; supported: false",
+		(long long)id, key, tok_pipeline_show(value, buf, sizeof(buf)));
+}
+
+/* A mask must be able to stand inside a special token, and not be part of it. */
+static status check_mask(const struct entry *e, struct err *err)
+{
+	const char mark[] = TOK_MASK_UTF8;
+
+	if (memmem(e->text.at, e->text.len, mark, sizeof(mark) - 1) != NULL)
+		return err_set(err, ST_INVALID, "added token %u holds U+10FFFE", e->id);
+	if (e->special && utf8_step(e->text).len == e->text.len)
+		return err_set(err, ST_INVALID,
+			"special token %u has one character, which no mask can split",
+			e->id);
+	return ST_OK;
+}
+
+static status read_entry(const json_t *item, int64_t id, struct entry *e, struct err *err)
+{
+	static const char *const off[] = {
+		"single_word", "lstrip", "rstrip", "normalized"};
+	const json_t *content = json_object_get(item, "content");
+	const json_t *special = json_object_get(item, "special");
+	status st = ST_OK;
+
+	if (id < 0 || id >= TOK_IDS_MAX)
+		return err_set(err, ST_LIMIT, "added token %lld: ids go from 0 to %u",
+			(long long)id, TOK_IDS_MAX - 1);
+	if (!json_is_string(content) || json_string_length(content) == 0 ||
+		json_string_length(content) > TOK_TOKEN_BYTES_MAX)
+		return err_set(err, ST_INVALID,
+			"added token %lld: content is not a text of 1 to %u bytes",
+			(long long)id, TOK_TOKEN_BYTES_MAX);
+	if (!json_is_boolean(special))
+		return err_set(err, ST_INVALID,
+			"added token %lld: special is not true or false", (long long)id);
+	for (size_t i = 0; i < COUNT(off) && st == ST_OK; i++)
+		st = check_off(item, id, off[i], err);
+	if (st != ST_OK)
+		return st;
+	*e = (struct entry){bytes_of_str(json_string_value(content)), (uint32_t)id,
+		json_is_true(special)};
+	return check_mask(e, err);
+}
+
+/* An id that stands as a member's name. */
+static int64_t id_of_name(const char *name)
+{
+	size_t n = strspn(name, "0123456789");
+
+	return n > 0 && n < 10 && name[n] == '\0' ? (int64_t)strtoull(name, NULL, 10)
+						  : -1;
+}
+
+static status each_of_list(const json_t *list, entry_use use, void *of, struct err *err)
+{
+	struct entry e;
+	status st;
+
+	if (list != NULL && !json_is_array(list))
+		return err_set(err, ST_INVALID, LIST " is not an array");
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *item = json_array_get(list, i);
+		const json_t *id = json_object_get(item, "id");
+
+		if (!json_is_integer(id))
+			return err_set(
+				err, ST_INVALID, LIST "[%zu].id is not a number", i);
+		st = read_entry(item, json_integer_value(id), &e, err);
+		if (st == ST_OK)
+			st = use(of, &e, err);
+		if (st != ST_OK)
+			return st;
+	}
+	return ST_OK;
+}
+
+static status each_of_table(json_t *table, entry_use use, void *of, struct err *err)
+{
+	struct entry e;
+	const char *name;
+	json_t *item;
+	status st;
+
+	if (table != NULL && !json_is_object(table))
+		return err_set(err, ST_INVALID, TABLE " is not an object");
+	json_object_foreach(table, name, item)
+	{
+		if (id_of_name(name) < 0)
+			return err_set(
+				err, ST_INVALID, TABLE ": \"%.40s\" is no id", name);
+		st = read_entry(item, id_of_name(name), &e, err);
+		if (st == ST_OK)
+			st = use(of, &e, err);
+		if (st != ST_OK)
+			return st;
+	}
+	return ST_OK;
+}
+
+/* All entries of both files; one token may stand in both. */
+static status each(const json_t *root, const json_t *config, entry_use use, void *of,
+	struct err *err)
+{
+	status st = each_of_list(json_object_get(root, LIST), use, of, err);
+
+	if (st != ST_OK)
+		return err_wrap(err, "tokenizer.json");
+	st = each_of_table(json_object_get(config, TABLE), use, of, err);
+	return st == ST_OK ? ST_OK : err_wrap(err, "tokenizer_config.json");
+}
+
+static status count_entry(void *of, const struct entry *e, struct err *err)
+{
+	struct tok_added_sum *sum = of;
+
+	if (sum->n == 2 * TOK_ADDED_MAX)
+		return err_set(err, ST_LIMIT, "more than %u added tokens", TOK_ADDED_MAX);
+	sum->n++;
+	sum->text_bytes += e->text.len;
+	sum->id_max = MAX(sum->id_max, (int64_t)e->id);
+	return ST_OK;
+}
+
+status tok_added_scan(const json_t *root, const json_t *config, struct tok_added_sum *sum,
+	struct err *err)
+{
+	*sum = (struct tok_added_sum){.id_max = -1};
+	return each(root, config, count_entry, sum, err);
+}
+
+/* The text that a token of the vocabulary has in the file is this one. */
+static bool same_word(const struct tokenizer *t, const struct entry *e)
+{
+	uint8_t buf[TOK_TOKEN_BYTES_MAX];
+	struct bytes raw = e->text;
+	enum tok_kind kind = TOK_RAW;
+	size_t n;
+
+	if (tok_vocab_bytes(e->text, buf, &n)) {
+		raw = (struct bytes){buf, n};
+		kind = TOK_VOCAB;
+	}
+	return t->kind[e->id] == kind && bytes_eq(tokenizer_token_bytes(t, e->id), raw);
+}
+
+static status put_entry(void *of, const struct entry *e, struct err *err)
+{
+	struct tokenizer *t = of;
+	enum tok_kind now = (enum tok_kind)t->kind[e->id];
+	enum tok_kind kind = e->special ? TOK_SPECIAL : TOK_PLAIN;
+	status st;
+
+	if (now == TOK_PLAIN || now == TOK_SPECIAL) {
+		if (now == kind && bytes_eq(tokenizer_token_bytes(t, e->id), e->text))
+			return ST_OK;
+		return err_set(err, ST_INVALID,
+			"added token %u stands twice, with other text or other special",
+			e->id);
+	}
+	if (now != TOK_ABSENT && !same_word(t, e))
+		return err_set(err, ST_INVALID,
+			"added token %u: the id is another token's in model.vocab",
+			e->id);
+	if (t->n_added == TOK_ADDED_MAX)
+		return err_set(err, ST_LIMIT, "more than %u added tokens", TOK_ADDED_MAX);
+	st = tok_vocab_put(t, e->id, e->text, kind, err);
+	if (st != ST_OK)
+		return st;
+	t->added[t->n_added++] =
+		(struct tok_added){tokenizer_token_bytes(t, e->id), e->id, e->special};
+	t->n_special += e->special;
+	return ST_OK;
+}
+
+static int by_text(const void *a, const void *b)
+{
+	const struct tok_added *x = a, *y = b;
+	int order = memcmp(x->text.at, y->text.at, MIN(x->text.len, y->text.len));
+
+	if (order != 0)
+		return order;
+	if (x->text.len != y->text.len)
+		return x->text.len > y->text.len ? 1 : -1;
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+status tok_added_build(struct tokenizer *t, const json_t *root, const json_t *config,
+	const struct tok_added_sum *sum, struct err *err)
+{
+	size_t n = 0;
+	status st;
+
+	t->added = mem_alloc(sum->n, sizeof(*t->added));
+	st = each(root, config, put_entry, t, err);
+	if (st != ST_OK)
+		return st;
+	qsort(t->added, t->n_added, sizeof(*t->added), by_text);
+	for (size_t i = 1; i < t->n_added; i++) {
+		if (bytes_eq(t->added[i - 1].text, t->added[i].text))
+			return err_set(err, ST_INVALID,
+				"added tokens %u and %u have the same text",
+				t->added[i - 1].id, t->added[i].id);
+	}
+	t->special_texts = mem_alloc(t->n_special, sizeof(*t->special_texts));
+	for (size_t i = 0; i < t->n_added; i++) {
+		if (t->added[i].special)
+			t->special_texts[n++] = t->added[i].text;
+		t->added_first[t->added[i].text.at[0] + 1]++;
+	}
+	for (size_t b = 0; b < 256; b++)
+		t->added_first[b + 1] += t->added_first[b];
+	return ST_OK;
+}
+
+const struct tok_added *tok_added_match(const struct tokenizer *t, struct bytes text)
+{
+	size_t low = t->added_first[text.at[0]], high = t->added_first[text.at[0] + 1];
+	const struct tok_added *found = NULL;
+
+	/* All of low .. high - 1 begin with the first depth bytes of text; of those the
+	 * one that ends there, if any, is the first. */
+	for (size_t depth = 1; low < high; depth++) {
+		if (t->added[low].text.len == depth)
+			found = &t->added[low++];
+		if (depth == text.len)
+			break;
+		while (low < high && t->added[low].text.at[depth] < text.at[depth])
+			low++;
+		while (low < high && t->added[high - 1].text.at[depth] > text.at[depth])
+			high--;
+	}
+	return found;
+}

@@ -1,0 +1,249 @@
+/* Loading: the files of a model folder to one immutable tokenizer. */
+#include "common/base/hash.h"
+#include "common/base/mem.h"
+#include "common/model/json.h"
+#include "common/model/tok_impl.h"
+
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Folds everything that decides how a text is encoded and decoded. */
+static uint64_t hash_all(const struct tokenizer *t)
+{
+	uint64_t h = hash64_u64(t->n_tokens, (uint64_t)t->split << 1 | t->ignore_merges);
+
+	for (uint32_t id = 0; id < t->n_tokens; id++) {
+		struct bytes text = tokenizer_token_bytes(t, id);
+
+		h = hash64(text.at, text.len, h ^ t->kind[id]);
+	}
+	for (uint32_t i = 0; i <= t->pair_mask; i++) {
+		const struct tok_pair *p = &t->pairs[i];
+
+		if (p->rank != TOK_NO_RANK)
+			h = hash64(p, sizeof(*p), h);
+	}
+	return hash64(t->merged, t->n_merges * sizeof(*t->merged), h);
+}
+
+/* Checks the ids of the vocabulary; the size of what holds all tokens. */
+static status measure(
+	const json_t *vocab, int64_t *id_max, size_t *text_bytes, struct err *err)
+{
+	const char *text;
+	json_t *value;
+
+	if (!json_is_object(vocab) || json_object_size(vocab) == 0)
+		return err_set(
+			err, ST_INVALID, "model.vocab is not an object with tokens");
+	json_object_foreach((json_t *)(uintptr_t)vocab, text, value)
+	{
+		int64_t id = json_integer_value(value);
+
+		if (!json_is_integer(value) || id < 0 || id >= TOK_IDS_MAX)
+			return err_set(err, ST_LIMIT,
+				"model.vocab: the id of \"%.60s\" is not in 0 .. %u",
+				text, TOK_IDS_MAX - 1);
+		*id_max = MAX(*id_max, id);
+		*text_bytes += strlen(text);
+	}
+	return ST_OK;
+}
+
+static status build(
+	struct tokenizer *t, const json_t *root, const json_t *config, struct err *err)
+{
+	const json_t *model = json_object_get(root, "model");
+	const json_t *ignore = json_object_get(model, "ignore_merges");
+	struct tok_added_sum sum;
+	size_t text_bytes = 0;
+	int64_t id_max = -1;
+	status st;
+
+	st = tok_pipeline_check(root, &t->split, err);
+	if (st == ST_OK)
+		st = measure(json_object_get(model, "vocab"), &id_max, &text_bytes, err);
+	if (st == ST_OK && ignore != NULL && !json_is_boolean(ignore))
+		st = err_set(err, ST_INVALID, "model.ignore_merges is not true or false");
+	if (st != ST_OK)
+		return err_wrap(err, "tokenizer.json");
+	t->ignore_merges = json_is_true(ignore);
+	st = tok_added_scan(root, config, &sum, err);
+	if (st != ST_OK)
+		return st;
+	id_max = MAX(id_max, sum.id_max);
+	st = tok_vocab_build(
+		t, model, (uint32_t)id_max + 1, text_bytes + sum.text_bytes, err);
+	if (st == ST_OK)
+		st = tok_merges_build(t, model, err);
+	if (st != ST_OK)
+		return err_wrap(err, "tokenizer.json");
+	st = tok_added_build(t, root, config, &sum, err);
+	if (st == ST_OK)
+		t->hash = hash_all(t);
+	return st;
+}
+
+static status create(
+	struct tokenizer **out, const json_t *root, const json_t *config, struct err *err)
+{
+	struct tokenizer *t = mem_alloc(1, sizeof(*t));
+	status st = build(t, root, config, err);
+
+	if (st == ST_OK)
+		*out = t;
+	else
+		tokenizer_destroy(t);
+	return st;
+}
+
+status tokenizer_parse(
+	struct tokenizer **out, struct bytes json, struct bytes config, struct err *err)
+{
+	json_t *root = NULL, *more = NULL;
+	status st;
+
+	st = json_parse(&root, json, err);
+	if (st != ST_OK) {
+		err_wrap(err, "tokenizer.json");
+		goto out;
+	}
+	if (config.len > 0) {
+		st = json_parse(&more, config, err);
+		if (st != ST_OK) {
+			err_wrap(err, "tokenizer_config.json");
+			goto out;
+		}
+	}
+	st = create(out, root, more, err);
+out:
+	json_decref(root);
+	json_decref(more);
+	return st;
+}
+
+void tokenizer_destroy(struct tokenizer *t)
+{
+	if (t == NULL)
+		return;
+	mem_free(t->blob);
+	mem_free(t->at);
+	mem_free(t->len);
+	mem_free(t->kind);
+	mem_free(t->merged);
+	mem_free(t->pairs);
+	mem_free(t->by_bytes);
+	mem_free(t->added);
+	mem_free(t->special_texts);
+	mem_free(t);
+}
+
+/* Keeps the stop ids ascending and each once. */
+static status add_eos(struct tokenizer *t, int64_t id, struct err *err)
+{
+	size_t at = 0;
+
+	if (id < 0 || id >= t->n_tokens)
+		return err_set(err, ST_INVALID,
+			"eos_token_id %lld is no token of %u in the tokenizer",
+			(long long)id, t->n_tokens);
+	while (at < t->n_eos && t->eos[at] < id)
+		at++;
+	if (at < t->n_eos && t->eos[at] == id)
+		return ST_OK;
+	if (t->n_eos == TOK_EOS_MAX)
+		return err_set(err, ST_LIMIT, "more than %u stop ids", TOK_EOS_MAX);
+	memmove(t->eos + at + 1, t->eos + at, (t->n_eos - at) * sizeof(*t->eos));
+	t->eos[at] = (uint32_t)id;
+	t->n_eos++;
+	return ST_OK;
+}
+
+/* eos_token_id of an object: a number, a list of numbers, null or not there. */
+static status add_eos_ids(struct tokenizer *t, const json_t *object, struct err *err)
+{
+	const json_t *value = json_object_get(object, "eos_token_id");
+	size_t n = json_is_array(value) ? json_array_size(value) : 1;
+	status st = ST_OK;
+
+	if (value == NULL || json_is_null(value))
+		return ST_OK;
+	for (size_t i = 0; i < n && st == ST_OK; i++) {
+		const json_t *id =
+			json_is_array(value) ? json_array_get(value, i) : value;
+
+		if (!json_is_integer(id))
+			return err_set(err, ST_INVALID,
+				"eos_token_id is neither a number nor a list of them");
+		st = add_eos(t, json_integer_value(id), err);
+	}
+	return st;
+}
+
+/* eos_token: a text, or an object with the text as content. */
+static status add_eos_token(struct tokenizer *t, const json_t *config, struct err *err)
+{
+	const json_t *value = json_object_get(config, "eos_token");
+	const char *text;
+	int64_t id;
+
+	if (json_is_object(value))
+		value = json_object_get(value, "content");
+	if (value == NULL || json_is_null(value))
+		return ST_OK;
+	text = json_string_value(value);
+	id = text != NULL ? tokenizer_find(t, text) : -1;
+	if (id < 0)
+		return err_set(err, ST_INVALID, "eos_token \"%.60s\" is no added token",
+			text != NULL ? text : "");
+	return add_eos(t, id, err);
+}
+
+/* A file that need not be there: then *out stays NULL. */
+static status read_json(
+	json_t **out, const char *dir, const char *name, bool needed, struct err *err)
+{
+	char path[PATH_MAX];
+	int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
+
+	if (n < 0 || (size_t)n >= sizeof(path))
+		return err_set(err, ST_LIMIT, "the path of %s is too long", name);
+	if (!needed && access(path, F_OK) != 0)
+		return ST_OK;
+	return json_parse_file(out, path, TOK_FILE_MAX, err);
+}
+
+status tokenizer_load(struct tokenizer **out, const char *model_dir, struct err *err)
+{
+	static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+		"generation_config.json", "config.json"};
+	json_t *file[COUNT(names)] = {0};
+	struct tokenizer *t = NULL;
+	status st = ST_OK;
+
+	for (size_t i = 0; i < COUNT(names) && st == ST_OK; i++)
+		st = read_json(&file[i], model_dir, names[i], i == 0, err);
+	if (st != ST_OK)
+		goto out;
+	st = create(&t, file[0], file[1], err);
+	if (st == ST_OK)
+		st = add_eos_token(t, file[1], err);
+	if (st == ST_OK)
+		st = add_eos_ids(t, file[2], err);
+	if (st == ST_OK)
+		st = add_eos_ids(t, file[3], err);
+	if (st == ST_OK)
+		st = add_eos_ids(t, json_object_get(file[3], "text_config"), err);
+	if (st != ST_OK) {
+		err_wrap(err, "%s", model_dir);
+		goto out;
+	}
+	*out = t;
+	t = NULL;
+out:
+	tokenizer_destroy(t);
+	for (size_t i = 0; i < COUNT(names); i++)
+		json_decref(file[i]);
+	return st;
+}

@@ -1,0 +1,126 @@
+/* The merges: a pair of ids to the rank of its merge, in an open-addressed table, and
+ * the rank to the id that results. */
+#include "common/base/hash.h"
+#include "common/base/mem.h"
+#include "common/model/tok_impl.h"
+
+#include <string.h>
+
+#define MERGES_MAX (4 * TOK_IDS_MAX)
+
+/* Two rounds of multiply and shift: ids of one token with many partners must not
+ * stand in a row. The constants are those of murmur3's finaliser. */
+static uint32_t pair_slot(const struct tokenizer *t, uint32_t left, uint32_t right)
+{
+	uint64_t h = (uint64_t)left << 32 | right;
+
+	h ^= h >> 33;
+	h *= UINT64_C(0xff51afd7ed558ccd);
+	h ^= h >> 33;
+	h *= UINT64_C(0xc4ceb9fe1a85ec53);
+	return (uint32_t)(h >> 32) & t->pair_mask;
+}
+
+static struct tok_pair *find(const struct tokenizer *t, uint32_t left, uint32_t right)
+{
+	uint32_t i = pair_slot(t, left, right);
+
+	while (t->pairs[i].rank != TOK_NO_RANK &&
+		(t->pairs[i].left != left || t->pairs[i].right != right))
+		i = (i + 1) & t->pair_mask;
+	return &t->pairs[i];
+}
+
+uint32_t tok_merges_rank(const struct tokenizer *t, uint32_t left, uint32_t right)
+{
+	return find(t, left, right)->rank;
+}
+
+/* The two parts of a merge: ["a", "b"] or "a b". */
+static bool parts_of(const json_t *item, struct bytes *a, struct bytes *b)
+{
+	const char *text = json_string_value(item), *space;
+
+	if (text != NULL) {
+		space = strchr(text, ' ');
+		if (space == NULL || strchr(space + 1, ' ') != NULL)
+			return false;
+		*a = (struct bytes){(const uint8_t *)text, (size_t)(space - text)};
+		*b = bytes_of_str(space + 1);
+		return true;
+	}
+	if (json_array_size(item) != 2 || !json_is_string(json_array_get(item, 0)) ||
+		!json_is_string(json_array_get(item, 1)))
+		return false;
+	*a = bytes_of_str(json_string_value(json_array_get(item, 0)));
+	*b = bytes_of_str(json_string_value(json_array_get(item, 1)));
+	return true;
+}
+
+/* Appends what a part stands for to buf, and looks it up. */
+static uint32_t part_id(
+	const struct tokenizer *t, struct bytes text, uint8_t *buf, size_t *n)
+{
+	size_t more;
+
+	if (text.len > (size_t)2 * TOK_TOKEN_BYTES_MAX ||
+		!tok_vocab_bytes(text, buf + *n, &more))
+		return TOK_NO_ID;
+	*n += more;
+	return tok_vocab_find(t, (struct bytes){buf + *n - more, more});
+}
+
+static status put(struct tokenizer *t, const json_t *item, uint32_t rank, struct err *err)
+{
+	uint8_t buf[4 * TOK_TOKEN_BYTES_MAX];
+	uint32_t left, right, whole;
+	struct tok_pair *slot;
+	struct bytes a, b;
+	char show[128];
+	size_t n = 0;
+
+	if (!parts_of(item, &a, &b))
+		return err_set(err, ST_INVALID,
+			"model.merges[%u] is %s, which is not two parts", rank,
+			tok_pipeline_show(item, show, sizeof(show)));
+	left = part_id(t, a, buf, &n);
+	right = part_id(t, b, buf, &n);
+	whole = left == TOK_NO_ID || right == TOK_NO_ID
+			? TOK_NO_ID
+			: tok_vocab_find(t, (struct bytes){buf, n});
+	if (whole == TOK_NO_ID)
+		return err_set(err, ST_INVALID,
+			"model.merges[%u] is %s: a part or the whole is no token", rank,
+			tok_pipeline_show(item, show, sizeof(show)));
+	slot = find(t, left, right);
+	if (slot->rank != TOK_NO_RANK)
+		return err_set(err, ST_INVALID, "model.merges[%u] repeats [%u]: %s", rank,
+			slot->rank, tok_pipeline_show(item, show, sizeof(show)));
+	*slot = (struct tok_pair){left, right, rank};
+	t->merged[rank] = whole;
+	return ST_OK;
+}
+
+status tok_merges_build(struct tokenizer *t, const json_t *model, struct err *err)
+{
+	const json_t *merges = json_object_get(model, "merges");
+	size_t n = json_array_size(merges), slots = 1024;
+	status st = ST_OK;
+
+	if (!json_is_array(merges))
+		return err_set(err, ST_INVALID, "model.merges is not an array");
+	if (n > MERGES_MAX)
+		return err_set(err, ST_LIMIT, "model.merges has %zu entries, at most %u",
+			n, MERGES_MAX);
+	while (slots < 2 * n)
+		slots *= 2;
+	t->n_merges = (uint32_t)n;
+	t->merged = mem_alloc(n, sizeof(*t->merged));
+	t->pairs = mem_alloc(slots, sizeof(*t->pairs));
+	t->pair_mask = (uint32_t)slots - 1;
+	for (size_t i = 0; i < slots; i++)
+		t->pairs[i].rank = TOK_NO_RANK;
+	for (uint32_t rank = 0; rank < n && st == ST_OK; rank++)
+		st = put(t, json_array_get(merges, rank), rank, err);
+	return st;
+}

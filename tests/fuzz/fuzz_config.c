@@ -1,0 +1,56 @@
+// layers: base model
+/* Any bytes as config.json. A config that is accepted is consistent, and every slice
+ * of it that weights_check_ranks allows lies inside its matrix. */
+#include "common/model/weights_impl.h"
+
+#include <assert.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_slice(const struct model_config *c, enum weight_role role,
+	enum module module, uint32_t rank, uint32_t n_ranks)
+{
+	struct slice s, blocks;
+
+	slice_of(&s, c, role, module, rank, n_ranks);
+	if (s.n_rows == 0) /* a width that this model has not */
+		return;
+	assert(slice_source_row(&s, 0) < s.src_rows);
+	assert(slice_source_row(&s, s.n_rows - 1) < s.src_rows);
+	assert(s.col0 + s.cols <= s.src_cols);
+	if (slice_in_blocks(&blocks, &s, FP8_BLOCK, FP8_BLOCK))
+		assert(blocks.n_rows == CEIL_DIV(s.n_rows, FP8_BLOCK));
+}
+
+static void check_ranks(const struct model_config *c, uint32_t n_ranks)
+{
+	struct err err;
+
+	if (weights_check_ranks(c, n_ranks, &err) != ST_OK)
+		return;
+	for (uint32_t rank = 0; rank < n_ranks; rank++) {
+		for (uint32_t role = 0; role < WR__COUNT; role++)
+			check_slice(c, (enum weight_role)role, MOD_Q, rank, n_ranks);
+		check_slice(c, WR_GDN_QKV, MOD_QKVZ, rank, n_ranks);
+		check_slice(c, WR_GDN_Z, MOD_QKVZ, rank, n_ranks);
+		check_slice(c, WR_GDN_A, MOD_BA, rank, n_ranks);
+		check_slice(c, WR_GDN_B, MOD_BA, rank, n_ranks);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct model_config c;
+	struct err err;
+
+	if (model_config_parse(&c, (struct bytes){data, size}, &err) != ST_OK) {
+		assert(err.text[0] != 0);
+		return 0;
+	}
+	assert(c.n_attn_layers + c.n_gdn_layers == c.n_layers);
+	assert(c.rotary_dim % 2 == 0 && c.rotary_dim > 0 && c.rotary_dim <= c.head_dim);
+	assert(c.n_q % c.n_kv == 0 && c.gdn_v_heads % c.gdn_k_heads == 0);
+	for (uint32_t n_ranks = 1; n_ranks <= 8; n_ranks++)
+		check_ranks(&c, n_ranks);
+	return 0;
+}

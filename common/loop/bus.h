@@ -1,0 +1,75 @@
+/* Control messages: a ZeroMQ socket on a loop. A message is one frame: a type byte and
+ * a msgpack body; on a ROUTER socket the routing id of the peer stands before it.
+ *
+ * A net is the process's ZeroMQ context: create it once, close all buses, destroy it.
+ * Everything runs on the thread of the loop. */
+#ifndef COMMON_LOOP_BUS_H
+#define COMMON_LOOP_BUS_H
+#include "common/base/bytes.h"
+#include "common/base/err.h"
+#include "common/loop/loop.h"
+
+#include <stdint.h>
+
+/* Largest frame, type byte included; a peer that sends more loses its connection. */
+#define BUS_FRAME_MAX   ((size_t)16 << 20)
+#define BUS_PEER_ID_MAX 255u
+
+struct bus_net;
+struct bus_net *bus_net_create(struct loop *l);
+/* Waits at most the linger time for messages that were accepted but not yet sent. */
+void bus_net_destroy(struct bus_net *net);
+
+struct bus_events {
+	/* peer: routing id (empty on a DEALER); body: without the type byte. Both are
+	 * borrowed for the call. conn: the connection that carried the frame, the number
+	 * that on_disconnect will give; -1 where the transport has none. The callback may
+	 * send on, and close, any bus. */
+	void (*on_message)(
+		void *ctx, struct bytes peer, uint8_t type, struct bytes body, int conn);
+	/* A connection was made and can carry messages (DEALER), or was accepted
+	 * (ROUTER). May be NULL. */
+	void (*on_connect)(void *ctx, int conn);
+	/* It ended. Comes after the last message that it carried (unless other peers
+	 * flood this socket meanwhile), and before the first message of a later
+	 * connection that got the same number. May be NULL. */
+	void (*on_disconnect)(void *ctx, int conn);
+};
+
+struct bus_options {
+	/* "ipc:///absolute/path" (under 108 bytes) or "tcp://HOST:PORT" with HOST a
+	 * loopback address; anything else is refused by name. */
+	const char *endpoint;
+	struct bytes id;     /* DEALER: own routing id, 1 to 255 bytes, first not zero */
+	uint32_t high_water; /* messages queued per peer and direction */
+	uint32_t batch;      /* messages handed out per turn of the loop */
+	const struct bus_events *events;
+	void *ctx;
+};
+
+struct bus;
+/* ROUTER. For ipc: a stale socket file is removed, one that answers is refused. */
+MUST_CHECK status bus_bind(struct bus **out, struct bus_net *net,
+	const struct bus_options *o, struct err *err);
+/* DEALER. The peer need not be there yet; a lost connection is made again
+ * (first after 50 ms, then ever less often, down to every 500 ms) until the bus is
+ * closed. */
+MUST_CHECK status bus_connect(struct bus **out, struct bus_net *net,
+	const struct bus_options *o, struct err *err);
+/* No callback comes after it. NULL is allowed. */
+void bus_close(struct bus *b);
+/* The endpoint as bound or connected (a port 0 or * is resolved). */
+const char *bus_endpoint(const struct bus *b);
+
+/* Copies and queues; peer is ignored on a DEALER. ST_LIMIT: the peer's high-water mark
+ * is reached. ST_PEER: no connection to that peer. ST_INVALID: above BUS_FRAME_MAX. */
+MUST_CHECK status bus_send(
+	struct bus *b, struct bytes peer, uint8_t type, struct bytes body);
+
+struct bus_counts {
+	uint64_t received, sent, bytes_received, bytes_sent;
+	uint64_t malformed; /* not exactly one non-empty frame; dropped */
+};
+struct bus_counts bus_counts(const struct bus *b);
+
+#endif

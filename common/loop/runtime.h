@@ -1,0 +1,32 @@
+/* The runtime directory: where processes of one host find each other. It belongs to
+ * one user and nobody else may enter it, which is what protects its sockets. */
+#ifndef COMMON_LOOP_RUNTIME_H
+#define COMMON_LOOP_RUNTIME_H
+#include "common/base/err.h"
+
+#include <stddef.h>
+
+/* sizeof(sun_path): paths are at most 107 bytes and a zero. */
+#define RUNTIME_PATH_BYTES 108
+
+struct runtime {
+	char dir[RUNTIME_PATH_BYTES];
+	char routers[RUNTIME_PATH_BYTES]; /* dir/routers, sockets of all routers */
+};
+
+/* configured: the key runtime_dir; empty or NULL: /run/baton for root, otherwise
+ * /tmp/baton-UID. Makes the directory (0700) and routers/ inside it if missing; refuses
+ * a link, another owner, or a mode that lets others in. */
+MUST_CHECK status runtime_open(
+	struct runtime *rt, const char *configured, struct err *err);
+/* out = dir/NAME, with NAME formatted; refused with both lengths when over 107 bytes. */
+MUST_CHECK status runtime_path(const struct runtime *rt, char out[RUNTIME_PATH_BYTES],
+	struct err *err, const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+enum runtime_socket_kind { RUNTIME_STREAM, RUNTIME_SEQPACKET };
+/* Before a bind: remove a socket file on which nobody answers. ST_PEER when somebody
+ * does, ST_INVALID when the path is not a socket. No file is fine. */
+MUST_CHECK status runtime_remove_stale(
+	const char *path, enum runtime_socket_kind kind, struct err *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* The exporter's own structures, shared by its two files: exporter.c (sockets, links)
+ * and exporter_msg.c (what importers ask for). */
+#ifndef COMMON_XFER_EXPORTER_IMPL_H
+#define COMMON_XFER_EXPORTER_IMPL_H
+#include "common/loop/runtime.h"
+#include "common/xfer/link.h"
+#include "common/xfer/xfer.h"
+
+#define EXPORTER_LINKS_MAX 64u
+
+struct export_link {
+	struct exporter *exporter;
+	struct link *link; /* NULL: unused entry */
+	uint64_t id;       /* never repeats; what leases know as claimer */
+	bool opened;
+	char peer_id[49];
+	uint64_t peer_incarnation;
+	struct loop_timer open_timeout;
+};
+
+struct export_digest; /* a digest being computed for a claim */
+
+struct exporter {
+	struct xfer_side side;
+	struct leases *leases;
+	uint64_t lease_ns;
+	char path[RUNTIME_PATH_BYTES];
+	struct arena_ticket ticket[RANKS_MAX];
+	struct loop_fd *watch; /* of the listening socket */
+	struct loop_timer accept_pause;
+	struct export_link entries[EXPORTER_LINKS_MAX];
+	uint32_t n_links;
+	uint64_t last_link;
+	uint64_t malformed; /* links closed for what their peer sent */
+	struct export_digest *digests;
+};
+
+struct export_link *exporter_link_find(struct exporter *x, uint64_t id);
+void exporter_link_end(struct export_link *e, const struct err *why);
+
+/* ctx: struct export_link. */
+MUST_CHECK status exporter_on_message(
+	void *ctx, const struct wire_msg *m, const void *msg, int *fd, struct err *err);
+/* Digests for claims of this link stop soon and are answered to nobody. */
+void export_digest_cancel(struct exporter *x, uint64_t link);
+/* No digest runs any more at return. */
+void export_digest_abandon(struct exporter *x);
+
+#endif

@@ -1,0 +1,219 @@
+/* What importers ask of an exporter: open, claim, done. */
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/xfer/digest.h"
+#include "common/xfer/exporter_impl.h"
+#include "common/xfer/task.h"
+#include <inttypes.h>
+#include <string.h>
+
+struct export_digest {
+	struct task task; /* first */
+	struct exporter *exporter;
+	struct export_digest *next;
+	uint64_t link, lease;
+	status code;
+	uint64_t digest;
+	struct err err;
+	struct plan_refs refs;
+	uint32_t pages[];
+};
+
+static void answer_claim(struct export_link *e, uint64_t lease, const struct err *why_not,
+	const uint64_t *digest)
+{
+	struct msg_claimed claimed = {.lease = lease, .ok = why_not == NULL};
+
+	if (why_not != NULL) {
+		claimed.text = bytes_of_str(why_not->text);
+		claimed.has_text = true;
+	}
+	if (digest != NULL) {
+		claimed.digest = *digest;
+		claimed.has_digest = true;
+	}
+	link_send(e->link, MSG_claimed, &claimed, -1);
+}
+
+static void run_digest(struct task *t)
+{
+	struct export_digest *d = (struct export_digest *)t;
+
+	d->code = digest_compute(
+		&d->exporter->side, &d->refs, 0, &t->cancel, &d->digest, &d->err);
+}
+
+static void digest_done(struct task *t)
+{
+	struct export_digest *d = (struct export_digest *)t;
+	struct exporter *x = d->exporter;
+	struct export_link *e = exporter_link_find(x, d->link);
+	struct export_digest **at = &x->digests;
+	struct err err;
+
+	while (*at != d)
+		at = &(*at)->next;
+	*at = d->next;
+	if (e != NULL && d->code == ST_OK) {
+		answer_claim(e, d->lease, NULL, &d->digest);
+	} else if (e != NULL) {
+		answer_claim(e, d->lease, &d->err, NULL);
+		if (lease_unclaim(x->leases, d->lease, d->link, x->lease_ns, &err) !=
+			ST_OK)
+			log_error("%s", err.text);
+	}
+	mem_give(d);
+}
+
+static status start_digest(struct export_link *e, const struct lease *l, struct err *err)
+{
+	struct exporter *x = e->exporter;
+	struct export_digest *d =
+		mem_take(1, sizeof(*d) + l->n_pages * sizeof(d->pages[0]));
+
+	if (d == NULL)
+		return err_set(err, ST_LIMIT, "no request memory for a digest");
+	d->task.run = run_digest;
+	d->task.done = digest_done;
+	d->exporter = x;
+	d->link = e->id;
+	d->lease = l->generation;
+	memcpy(d->pages, l->pages, l->n_pages * sizeof(d->pages[0]));
+	d->refs = (struct plan_refs){.pages = d->pages,
+		.n_pages = l->n_pages,
+		.slot = l->slot,
+		.arena_pages = x->side.arena_pages};
+	if (task_start(x->side.loop, &d->task) != ST_OK) {
+		mem_give(d);
+		return err_set(err, ST_LIMIT, "no request memory to start a digest");
+	}
+	d->next = x->digests;
+	x->digests = d;
+	return ST_OK;
+}
+
+void export_digest_cancel(struct exporter *x, uint64_t link)
+{
+	for (struct export_digest *d = x->digests; d != NULL; d = d->next)
+		if (d->link == link)
+			atomic_store(&d->task.cancel, true);
+}
+
+void export_digest_abandon(struct exporter *x)
+{
+	while (x->digests != NULL) {
+		struct export_digest *d = x->digests;
+
+		x->digests = d->next;
+		task_abandon(&d->task);
+	}
+}
+
+static void send_arenas(struct export_link *e)
+{
+	struct exporter *x = e->exporter;
+	uint8_t record[LAYOUT_RECORD_BYTES];
+
+	layout_put(&x->side.layout, record);
+	for (uint32_t r = 0; r < x->side.n_ranks; r++) {
+		const struct arena_ticket *t = &x->ticket[r];
+		struct msg_arena arena = {
+			.rank = r,
+			.ranks = x->side.n_ranks,
+			.kind = t->kind,
+			.bytes = t->bytes,
+			.pages = x->side.arena_pages,
+			.slots = x->side.arena_slots,
+			.layout = {record, sizeof(record)},
+			.device_uuid = bytes_of_str(x->side.backend[r]->uuid),
+		};
+
+		if (t->kind != TICKET_MEMFD) {
+			arena.blob = (struct bytes){t->blob, sizeof(t->blob)};
+			arena.has_blob = true;
+		}
+		link_send(
+			e->link, MSG_arena, &arena, t->kind == TICKET_MEMFD ? t->fd : -1);
+	}
+}
+
+static status on_open(struct export_link *e, const void *msg, struct err *err)
+{
+	const struct msg_open *m = msg;
+	struct exporter *x = e->exporter;
+	uint64_t ours = layout_compat_hash(&x->side.layout);
+
+	if (e->opened)
+		return err_set(err, ST_INVALID, "open came twice");
+	(void)snprintf(e->peer_id, sizeof(e->peer_id), "%.*s", (int)m->id.len,
+		(const char *)m->id.at);
+	e->peer_incarnation = m->incarnation;
+	if (m->source_incarnation != x->side.incarnation)
+		return err_set(err, ST_INVALID,
+			"%s is incarnation %016" PRIx64
+			", the importer wants %016" PRIx64,
+			x->side.id, x->side.incarnation, m->source_incarnation);
+	if (m->compat_hash != ours)
+		return err_set(err, ST_INVALID,
+			"layout of %s is %016" PRIx64 ", the importer's is %016" PRIx64,
+			x->side.id, ours, m->compat_hash);
+	e->opened = true;
+	loop_timer_stop(&e->open_timeout);
+	log_info("link=%" PRIu64 " importer=%s incarnation=%016" PRIx64 " opened", e->id,
+		e->peer_id, e->peer_incarnation);
+	send_arenas(e);
+	return ST_OK;
+}
+
+static status on_claim(struct export_link *e, const void *msg, struct err *err)
+{
+	const struct msg_claim *m = msg;
+	struct exporter *x = e->exporter;
+	struct lease *l = NULL;
+	struct err why;
+
+	if (!e->opened)
+		return err_set(err, ST_INVALID, "claim came before open");
+	if (lease_claim(x->leases, m->lease, e->id, (uint32_t)m->n_tokens, &l, &why) !=
+		ST_OK) {
+		answer_claim(e, m->lease, &why, NULL);
+		return ST_OK;
+	}
+	if (!m->has_digest || m->digest == 0) {
+		answer_claim(e, m->lease, NULL, NULL);
+		return ST_OK;
+	}
+	if (start_digest(e, l, &why) == ST_OK)
+		return ST_OK;
+	answer_claim(e, m->lease, &why, NULL);
+	return lease_unclaim(x->leases, m->lease, e->id, x->lease_ns, err);
+}
+
+static status on_done(struct export_link *e, const void *msg, struct err *err)
+{
+	const struct msg_done *m = msg;
+	struct exporter *x = e->exporter;
+
+	if (m->ok != 0)
+		return lease_done(x->leases, m->lease, e->id, err);
+	return lease_unclaim(x->leases, m->lease, e->id, x->lease_ns, err);
+}
+
+static const struct handler {
+	enum msg_type type;
+	status (*fn)(struct export_link *e, const void *msg, struct err *err);
+} handlers[] = {
+	{MSG_open, on_open},
+	{MSG_claim, on_claim},
+	{MSG_done, on_done},
+};
+
+status exporter_on_message(
+	void *ctx, const struct wire_msg *m, const void *msg, int *fd, struct err *err)
+{
+	(void)fd; /* no message to an exporter carries one: the link refuses it */
+	for (size_t i = 0; i < COUNT(handlers); i++)
+		if (handlers[i].type == (enum msg_type)m->type)
+			return handlers[i].fn(ctx, msg, err);
+	return err_set(err, ST_INVALID, "unexpected message %s", m->name);
+}

@@ -1,0 +1,346 @@
+/* Frames in and out of one link. Input is decoded in a buffer of the link; output goes
+ * to the socket at once, or waits in a bounded queue until the socket takes it. */
+#include "common/xfer/link.h"
+#include "common/base/mem.h"
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Frames handled per event, so that a busy peer does not keep others waiting. */
+#define FRAMES_PER_TURN 32
+
+struct frame {
+	struct frame *next;
+	int fd;
+	size_t len;
+	uint8_t bytes[];
+};
+
+struct link {
+	struct loop *loop;
+	struct loop_fd *watch;
+	int fd;
+	enum wire_party we;
+	const struct link_events *events;
+	void *ctx;
+	struct frame *queue, **queue_end;
+	uint32_t n_queued;
+	bool inside;                /* on_message runs */
+	bool ended;                 /* on_end was called */
+	struct err broken;          /* code other than ST_OK: on_end is due */
+	struct loop_timer end_soon; /* calls it */
+	uint8_t in[LINK_FRAME_MAX];
+};
+
+union any_message {
+	struct msg_open open;
+	struct msg_arena arena;
+	struct msg_claim claim;
+	struct msg_claimed claimed;
+	struct msg_done done;
+	struct msg_revoke revoke;
+	struct msg_denied denied;
+};
+
+static void end_link(struct link *l, const struct err *why)
+{
+	struct err copy = *why;
+
+	if (l->ended)
+		return;
+	l->ended = true;
+	loop_timer_stop(&l->end_soon);
+	loop_fd_stop(l->watch);
+	l->events->on_end(l->ctx, &copy); /* may destroy l */
+}
+
+static void on_end_soon(void *ctx)
+{
+	struct link *l = ctx;
+
+	end_link(l, &l->broken);
+}
+
+/* Found while sending: tell the owner when it is not in the middle of something. */
+static void break_soon(struct link *l)
+{
+	loop_fd_stop(l->watch);
+	loop_timer_start(l->loop, &l->end_soon, 0, 0, on_end_soon, l);
+}
+
+/* ST_AGAIN: the socket is full. */
+static status send_bytes(
+	struct link *l, const uint8_t *bytes, size_t len, int fd, struct err *err)
+{
+	struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+
+	if (fd >= 0) {
+		struct cmsghdr *c;
+
+		m.msg_control = &control;
+		m.msg_controllen = sizeof(control.space);
+		c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	}
+	do
+		n = sendmsg(l->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	if (n >= 0)
+		return ST_OK;
+	if (errno == EAGAIN || errno == ENOBUFS)
+		return ST_AGAIN;
+	return err_set(err, ST_PEER, "send on the link: %s", strerror(errno));
+}
+
+static void watch_for(struct link *l)
+{
+	if (!l->ended && l->broken.code == ST_OK)
+		loop_fd_start(
+			l->watch, LOOP_READABLE | (l->n_queued > 0 ? LOOP_WRITABLE : 0u));
+}
+
+static void flush_queue(struct link *l)
+{
+	while (l->queue != NULL) {
+		struct frame *f = l->queue;
+		status st = send_bytes(l, f->bytes, f->len, f->fd, &l->broken);
+
+		if (st == ST_AGAIN)
+			break;
+		if (st != ST_OK) {
+			break_soon(l);
+			return;
+		}
+		l->queue = f->next;
+		if (l->queue == NULL)
+			l->queue_end = &l->queue;
+		l->n_queued--;
+		mem_give(f);
+	}
+	watch_for(l);
+}
+
+static status enqueue(struct link *l, struct bytes b, int fd, struct err *err)
+{
+	struct frame *f;
+
+	if (l->n_queued == LINK_QUEUE_MAX)
+		return err_set(err, ST_LIMIT,
+			"the link's peer does not read: %u frames wait", l->n_queued);
+	f = mem_take(1, sizeof(*f) + b.len);
+	if (f == NULL)
+		return err_set(err, ST_LIMIT, "no request memory for a link frame");
+	f->fd = fd;
+	f->len = b.len;
+	memcpy(f->bytes, b.at, b.len);
+	*l->queue_end = f;
+	l->queue_end = &f->next;
+	l->n_queued++;
+	watch_for(l);
+	return ST_OK;
+}
+
+static status encode(struct link *l, enum msg_type type, const void *msg,
+	struct sink *out, struct err *err)
+{
+	const struct wire_msg *m = wire_find(type);
+	uint8_t type_byte = (uint8_t)type;
+
+	assert(m != NULL && (m->from & l->we) != 0);
+	sink_init(out, LINK_FRAME_MAX);
+	sink_put(out, &type_byte, 1);
+	return wire_encode(m, msg, out, err);
+}
+
+void link_send(struct link *l, enum msg_type type, const void *msg, int fd)
+{
+	struct sink out;
+	status st;
+
+	if (l->ended || l->broken.code != ST_OK)
+		return;
+	st = encode(l, type, msg, &out, &l->broken);
+	if (st == ST_OK)
+		st = l->n_queued > 0 ? ST_AGAIN
+				     : send_bytes(l, out.at, out.len, fd, &l->broken);
+	if (st == ST_AGAIN)
+		st = enqueue(l, sink_bytes(&out), fd, &l->broken);
+	if (st != ST_OK)
+		break_soon(l);
+	sink_release(&out);
+}
+
+void link_send_last(struct link *l, enum msg_type type, const void *msg)
+{
+	struct sink out;
+	struct err err;
+
+	if (encode(l, type, msg, &out, &err) == ST_OK && l->n_queued == 0)
+		(void)send_bytes(l, out.at, out.len, -1, &err);
+	sink_release(&out);
+}
+
+/* The first descriptor of a frame; any other one is closed and counted against it. */
+static int take_descriptors(struct msghdr *m, uint32_t *n)
+{
+	int first = -1;
+
+	*n = 0;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0);
+			at += sizeof(int)) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+			if ((*n)++ == 0)
+				first = fd;
+			else
+				close(fd);
+		}
+	}
+	return first;
+}
+
+static status handle_frame(struct link *l, struct bytes in, int *fd, struct err *err)
+{
+	const struct wire_msg *m = wire_find(in.at[0]);
+	union any_message msg;
+	status st;
+
+	if (m == NULL || (m->to & l->we) == 0)
+		return err_set(err, ST_INVALID, "unexpected frame of type %u (%s)",
+			in.at[0], m != NULL ? m->name : "unknown");
+	assert(m->size <= sizeof(msg));
+	memset(&msg, 0, sizeof(msg));
+	st = wire_decode(m, (struct bytes){in.at + 1, in.len - 1}, &msg, err);
+	if (st != ST_OK) {
+		(void)err_wrap(err, "%s", m->name);
+		err->code = ST_INVALID; /* out of bounds is malformed, too */
+		return ST_INVALID;
+	}
+	l->inside = true;
+	st = l->events->on_message(l->ctx, m, &msg, fd, err);
+	l->inside = false;
+	if (st == ST_OK && *fd >= 0)
+		st = err_set(err, ST_INVALID, "%s came with a descriptor", m->name);
+	return st;
+}
+
+/* ST_AGAIN: nothing is there. */
+static status receive(struct link *l, struct err *err)
+{
+	/* Room for more descriptors than a frame may have, so that they can be closed. */
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(8 * sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = l->in, .iov_len = sizeof(l->in)};
+	struct msghdr m = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
+	uint32_t n_fds;
+	ssize_t n;
+	int fd;
+	status st;
+
+	/* A peer that closes with our frames unread resets the connection; what it had
+	 * sent before is still there, behind the one report of the reset. */
+	do
+		n = recvmsg(l->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	while (n < 0 && (errno == EINTR || errno == ECONNRESET));
+	if (n < 0 && errno == EAGAIN)
+		return ST_AGAIN;
+	if (n < 0)
+		return err_set(err, ST_PEER, "receive on the link: %s", strerror(errno));
+	fd = take_descriptors(&m, &n_fds);
+	if (n == 0)
+		st = err_set(err, ST_PEER, "the peer closed the link");
+	else if ((m.msg_flags & MSG_TRUNC) != 0)
+		st = err_set(
+			err, ST_INVALID, "a frame of more than %u bytes", LINK_FRAME_MAX);
+	else if (n_fds > 1 || (m.msg_flags & MSG_CTRUNC) != 0)
+		st = err_set(err, ST_INVALID, "a frame with %u descriptors", n_fds);
+	else
+		st = handle_frame(l, (struct bytes){l->in, (size_t)n}, &fd, err);
+	if (fd >= 0)
+		close(fd);
+	return st;
+}
+
+static void on_event(void *ctx, int fd, unsigned events)
+{
+	struct link *l = ctx;
+	bool gone = (events & LOOP_GONE) != 0;
+	struct err err = {0};
+	status st = ST_OK;
+
+	(void)fd;
+	if ((events & LOOP_WRITABLE) != 0)
+		flush_queue(l);
+	/* After GONE there is no further event, and what is left is bounded by the
+	 * socket's buffer. */
+	for (int i = 0; (i < FRAMES_PER_TURN || gone) && st == ST_OK; i++)
+		st = receive(l, &err);
+	if (st == ST_AGAIN && gone)
+		st = err_set(&err, ST_PEER, "the link hung up");
+	if (st != ST_OK && st != ST_AGAIN)
+		end_link(l, &err);
+}
+
+status link_create(struct link **out, struct loop *loop, int fd, enum wire_party we,
+	const struct link_events *events, void *ctx, struct err *err)
+{
+	struct link *l = mem_take(1, sizeof(*l));
+	status st;
+
+	if (l == NULL) {
+		close(fd);
+		return err_set(err, ST_LIMIT, "no request memory for a link");
+	}
+	l->loop = loop;
+	l->fd = fd;
+	l->we = we;
+	l->events = events;
+	l->ctx = ctx;
+	l->queue_end = &l->queue;
+	st = loop_fd_open(&l->watch, loop, fd, on_event, l, err);
+	if (st != ST_OK) {
+		close(fd);
+		mem_give(l);
+		return st;
+	}
+	watch_for(l);
+	*out = l;
+	return ST_OK;
+}
+
+void link_destroy(struct link *l)
+{
+	if (l == NULL)
+		return;
+	assert(!l->inside);
+	l->ended = true;
+	loop_timer_stop(&l->end_soon);
+	while (l->queue != NULL) {
+		struct frame *f = l->queue;
+
+		l->queue = f->next;
+		mem_give(f);
+	}
+	loop_fd_close(l->watch, true);
+	mem_give(l);
+}

@@ -1,0 +1,45 @@
+/* One end of a link: messages of common/wire over a connected SEQPACKET socket, a frame
+ * each: type byte, msgpack body, and a descriptor beside it where a ticket needs one.
+ * Whatever is wrong with a frame ends this link and nothing else. Loop thread only. */
+#ifndef COMMON_XFER_LINK_H
+#define COMMON_XFER_LINK_H
+#include "common/loop/loop.h"
+#include "common/wire/wire.h"
+
+/* The largest link message, open, has 1.2 KiB. */
+#define LINK_FRAME_MAX 4096u
+/* Frames that wait for a peer that does not read; one more ends the link. Above what
+ * the most pulls of one importer can have unanswered (IMPORTER_PULLS_MAX). */
+#define LINK_QUEUE_MAX 512u
+
+struct link;
+struct link_events {
+	/* msg is the decoded struct. *fd: -1, or a descriptor that came with it; taken by
+	 * setting it to -1. An error ends the link. Must not destroy the link. */
+	status (*on_message)(void *ctx, const struct wire_msg *m, const void *msg,
+		int *fd, struct err *err);
+	/* Once, never from inside another call: the peer is gone (ST_PEER), broke the
+	 * protocol (anything else), or does not read (ST_LIMIT). Destroy it then or
+	 * later. */
+	void (*on_end)(void *ctx, const struct err *why);
+};
+
+/* Takes fd over, also on failure. we: WIRE_IMPORTER or WIRE_EXPORTER. */
+MUST_CHECK status link_create(struct link **out, struct loop *loop, int fd,
+	enum wire_party we, const struct link_events *events, void *ctx, struct err *err);
+void link_destroy(struct link *l);
+/* msg: struct msg_* of that type. fd: sent along, stays the caller's and must stay open
+ * while the link lives; -1: none. A failure comes as on_end. */
+void link_send(struct link *l, enum msg_type type, const void *msg, int fd);
+/* From on_end, before link_destroy: a last word, if the socket takes it at once. */
+void link_send_last(struct link *l, enum msg_type type, const void *msg);
+
+/* Sockets. Paths are in the runtime directory. */
+MUST_CHECK status link_listen(const char *path, int *fd, struct err *err);
+/* ST_AGAIN: nobody is waiting. ST_LIMIT: no descriptor is left, wait. Only the same user
+ * is let in. */
+MUST_CHECK status link_accept(int listen_fd, int *fd, struct err *err);
+/* ST_AGAIN: the listener's queue is full, try later; ST_PEER: nobody is there. */
+MUST_CHECK status link_connect(const char *path, int *fd, struct err *err);
+
+#endif

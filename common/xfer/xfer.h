@@ -1,0 +1,105 @@
+/* Hand-over between two workers of one host. The exporter (a worker that granted
+ * leases) serves a link, a Unix SEQPACKET socket at RUNTIME/ID.INCARNATION.link; the
+ * importer opens it once per exporter incarnation, maps the arenas once, and then per
+ * lease: claim, pull (plan executed by the transport of the pair), done. The end of
+ * the socket is the death of the peer. Same user only (SO_PEERCRED). Messages and
+ * guard are common/wire's (open, arena, claim, claimed, done, revoke).
+ *
+ * Both ends run on the control thread's loop; the copying itself runs on the loop's
+ * work pool (CPU) or on a stream of its own (GPU), never on the control thread. */
+#ifndef COMMON_XFER_XFER_H
+#define COMMON_XFER_XFER_H
+#include "common/loop/loop.h"
+#include "common/state/layout.h"
+#include "common/state/lease.h"
+#include "kernels/backend.h"
+
+/* Transports, chosen once per pair by what both sides can do, printed, and shown as a
+ * metric. A forced one that is not possible is refused. */
+#define TRANSPORT_MAP(X)                                                                 \
+	X(shm)                                                                           \
+	X(cuda_ipc)                                                                      \
+	X(cuda_host)
+enum transport {
+#define X(name) TRANSPORT_##name,
+	TRANSPORT_MAP(X)
+#undef X
+		TRANSPORT__COUNT
+};
+const char *transport_name(enum transport t);
+
+#define XFER_TIMEOUT_MS 5000u
+
+/* The local side of every link of a worker. It is copied; what it points to must live as
+ * long as the exporter or importer. */
+struct xfer_side {
+	struct loop *loop;
+	const char *id; /* worker id */
+	uint64_t incarnation;
+	const char *runtime_dir;
+	struct layout layout;
+	uint64_t arena_pages, arena_slots;
+	uint32_t n_ranks;
+	struct backend *backend[RANKS_MAX];
+	void *arena[RANKS_MAX];
+	uint64_t arena_bytes; /* of each rank */
+	/* The importer's choice: a name of TRANSPORT_MAP, or NULL, "" or "auto". */
+	const char *transport;
+	/* Every wait for a peer: connect and open, claim. 0: XFER_TIMEOUT_MS. */
+	uint32_t timeout_ms;
+};
+
+struct exporter;
+/* Listens; leases belongs to the caller. The path is exporter_path(). */
+MUST_CHECK status exporter_create(struct exporter **out, const struct xfer_side *side,
+	struct leases *leases, uint64_t lease_ns, struct err *err);
+void exporter_destroy(struct exporter *x); /* unlinks the socket */
+const char *exporter_path(const struct exporter *x);
+uint32_t exporter_links(const struct exporter *x); /* importers connected */
+/* Links closed because of what the peer sent or did not send (STAT_malformed). */
+uint64_t exporter_malformed(const struct exporter *x);
+/* Tell the claimer, if there is one, that the request was withdrawn. */
+void exporter_revoke(struct exporter *x, uint64_t generation);
+
+struct importer;
+MUST_CHECK status importer_create(
+	struct importer **out, const struct xfer_side *side, struct err *err);
+void importer_destroy(struct importer *m);
+
+struct pull {
+	const char *link_path, *worker_id;
+	uint64_t incarnation; /* of the exporter */
+	uint64_t lease;       /* generation */
+	uint32_t n_tokens;
+	const uint32_t *src_pages, *dst_pages;
+	uint32_t n_pages;
+	uint32_t src_slot, dst_slot;
+	bool digest; /* compare xxh3 of the moved bytes on both sides */
+};
+
+struct pull_result {
+	status code;
+	uint64_t bytes; /* counted where they are copied */
+	uint64_t copy_ns;
+	enum transport transport;
+	struct err err;
+};
+
+/* Starts a pull; everything in *p is copied. done is called exactly once, on the loop,
+ * never from inside this call; after it the destination pages are no longer touched.
+ * ST_OK: the state is complete and verified, and the lease is done on the exporter's
+ * side. handle identifies the pull for importer_cancel. ST_LIMIT: too many pulls. */
+MUST_CHECK status importer_pull(struct importer *m, const struct pull *p,
+	void (*done)(void *ctx, const struct pull_result *r), void *ctx, uint64_t *handle,
+	struct err *err);
+/* The pull ends soon with ST_CANCELLED (done is still called; a claim is given back). */
+void importer_cancel(struct importer *m, uint64_t handle);
+/* Protocol peer_down: pulls from that incarnation end with ST_PEER, its arenas are
+ * unmapped, then gone is called once (at once when nothing was open). */
+void importer_peer_down(struct importer *m, const char *worker_id, uint64_t incarnation,
+	void (*gone)(void *ctx, const char *worker_id, uint64_t incarnation), void *ctx);
+uint32_t importer_peers(const struct importer *m);
+uint32_t importer_pulls(const struct importer *m);
+uint64_t importer_malformed(const struct importer *m);
+
+#endif

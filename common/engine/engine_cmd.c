@@ -1,0 +1,237 @@
+/* The control thread's side: commands to rank 0 and results from it. */
+#include "common/engine/engine_impl.h"
+
+#include <assert.h>
+#include <string.h>
+
+static bool pages_valid(const struct engine *e, const uint32_t *pages, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (pages[i] == 0 || pages[i] >= e->plan.n_pages)
+			return false;
+	return true;
+}
+
+/* Ids come from requests; all the rest of a chunk is the caller's own doing. */
+static bool ids_valid(const struct engine *e, const uint32_t *ids, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (ids[i] >= e->config.vocab)
+			return false;
+	return true;
+}
+
+static void check_chunks(
+	const struct engine *e, const struct eng_chunk *chunks, uint32_t n)
+{
+	uint64_t rows = 0;
+
+	assert(n > 0 && n <= e->o.seqs_max);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct eng_chunk *c = &chunks[i];
+		uint64_t end = (uint64_t)c->pos + c->n_tokens;
+
+		rows += c->n_tokens;
+		assert(c->n_tokens > 0 && end <= e->plan.len_max);
+		assert((uint64_t)c->n_pages * PAGE_TOKENS >= end);
+		assert(c->n_pages <= e->pass_bounds.pages_stride);
+		assert(pages_valid(e, c->pages, c->n_pages));
+		assert(c->slot > 0 && c->slot < e->plan.n_slots);
+	}
+	assert(rows <= e->o.rows_max);
+}
+
+bool engine_prefill_room(const struct engine *e)
+{
+	return e->control.passes_queued < PASSES_QUEUED;
+}
+
+static uint32_t free_pass(const struct engine *e)
+{
+	uint32_t i = 0;
+
+	while (e->control.pass_used[i])
+		i++;
+	assert(i < PASS_BUFFERS);
+	return i;
+}
+
+status engine_prefill(
+	struct engine *e, const struct eng_chunk *chunks, uint32_t n, uint64_t *epoch)
+{
+	struct command c = {.kind = CMD_PASS};
+	struct batch *b;
+
+	if (e->control.failed)
+		return ST_DEVICE;
+	if (!engine_prefill_room(e))
+		return ST_AGAIN;
+	check_chunks(e, chunks, n);
+	for (uint32_t i = 0; i < n; i++)
+		if (!ids_valid(e, chunks[i].ids, chunks[i].n_tokens))
+			return ST_INVALID;
+	c.index = free_pass(e);
+	b = &e->passes[c.index].batch;
+	batch_reset(b);
+	for (uint32_t i = 0; i < n; i++)
+		batch_add_chunk(b, &chunks[i], e->o.logits);
+	c.epoch = e->control.epoch + 1;
+	if (!chan_push(e->commands, &c))
+		return ST_AGAIN;
+	e->control.pass_used[c.index] = true;
+	e->control.passes_queued++;
+	*epoch = ++e->control.epoch;
+	return ST_OK;
+}
+
+static struct table *find_table(struct engine *e, uint64_t tag)
+{
+	for (uint32_t i = 0; i < e->o.seqs_max; i++)
+		if (e->control.tables[i].used && e->control.tables[i].tag == tag)
+			return &e->control.tables[i];
+	return NULL;
+}
+
+static struct table *free_table(struct engine *e)
+{
+	for (uint32_t i = 0; i < e->o.seqs_max; i++)
+		if (!e->control.tables[i].used)
+			return &e->control.tables[i];
+	return NULL;
+}
+
+static uint32_t index_of(const struct engine *e, const struct table *t)
+{
+	return (uint32_t)(t - e->control.tables);
+}
+
+/* Entries behind those that rank 0 knows of. */
+static void write_pages(
+	struct engine *e, const struct table *t, const uint32_t *pages, uint32_t n)
+{
+	uint32_t stride = e->step_bounds.pages_stride;
+
+	assert(n <= stride - t->n_pages && pages_valid(e, pages, n));
+	memcpy(e->tables + (uint64_t)index_of(e, t) * stride + t->n_pages, pages,
+		n * sizeof(*pages));
+}
+
+status engine_join(struct engine *e, const struct eng_join *join)
+{
+	struct table *t = free_table(e);
+	struct command c = {.kind = CMD_JOIN};
+
+	if (e->control.failed)
+		return ST_DEVICE;
+	if (t == NULL)
+		return ST_LIMIT;
+	if (join->input >= e->config.vocab ||
+		!ids_valid(e, join->forced, join->forced == NULL ? 0 : join->n_forced))
+		return ST_INVALID;
+	assert(find_table(e, join->tag) == NULL);
+	assert((uint64_t)join->n_pages * PAGE_TOKENS >= join->n_tokens);
+	assert(join->slot > 0 && join->slot < e->plan.n_slots);
+	*t = (struct table){.tag = join->tag};
+	write_pages(e, t, join->pages, join->n_pages);
+	t->n_pages = join->n_pages;
+	c.join = (struct row_terms){.tag = join->tag,
+		.table = index_of(e, t),
+		.n_pages = join->n_pages,
+		.slot = join->slot,
+		.pos = join->n_tokens,
+		.input = join->input,
+		.steps = join->steps_max,
+		.how = join->how,
+		.forced = join->forced,
+		.n_forced = join->forced == NULL ? 0 : join->n_forced};
+	if (!chan_push(e->commands, &c))
+		return ST_AGAIN;
+	t->used = true;
+	return ST_OK;
+}
+
+status engine_grow(struct engine *e, uint64_t tag, const uint32_t *pages, uint32_t n)
+{
+	struct table *t = find_table(e, tag);
+	struct command c = {.kind = CMD_GROW};
+
+	if (e->control.failed)
+		return ST_DEVICE;
+	assert(t != NULL && !t->leaving);
+	write_pages(e, t, pages, n);
+	c.index = index_of(e, t);
+	c.n_pages = t->n_pages + n;
+	if (!chan_push(e->commands, &c))
+		return ST_AGAIN;
+	t->n_pages += n;
+	return ST_OK;
+}
+
+status engine_leave(struct engine *e, uint64_t tag)
+{
+	struct table *t = find_table(e, tag);
+	struct command c = {.kind = CMD_LEAVE};
+
+	if (e->control.failed)
+		return ST_DEVICE;
+	assert(t != NULL && !t->leaving);
+	c.index = index_of(e, t);
+	if (!chan_push(e->commands, &c))
+		return ST_AGAIN;
+	t->leaving = true;
+	return ST_OK;
+}
+
+int engine_fd(const struct engine *e)
+{
+	return chan_fd(e->outcomes);
+}
+
+/* What the last poll showed is the engine's again. */
+static void give_back(struct engine *e)
+{
+	const struct outcome *o = &e->control.held;
+
+	if (!e->control.holding)
+		return;
+	e->control.holding = false;
+	if (o->pass != NO_BUFFER)
+		e->control.pass_used[o->pass] = false;
+	if (o->step != NO_BUFFER) {
+		struct command c = {.kind = CMD_GIVE, .index = o->step};
+		bool sent = chan_push(e->commands, &c);
+
+		/* At most STEP_BUFFERS of them are under way (engine_setup.c). */
+		assert(sent || e->control.failed);
+		(void)sent;
+	}
+}
+
+/* The descriptor is acknowledged only when nothing is left, and what came in between
+ * is looked for once more, so it stays readable while results wait. */
+static bool next_outcome(struct engine *e)
+{
+	if (chan_pop(e->outcomes, &e->control.held))
+		return true;
+	chan_ack(e->outcomes);
+	return chan_pop(e->outcomes, &e->control.held);
+}
+
+const struct eng_result *engine_poll(struct engine *e)
+{
+	struct outcome *o = &e->control.held;
+
+	give_back(e);
+	if (!next_outcome(e))
+		return NULL;
+	e->control.holding = true;
+	if (o->pass != NO_BUFFER)
+		e->control.passes_queued--;
+	if (o->result.kind == ENG_LEFT) {
+		o->result.tokens = &o->last;
+		e->control.tables[o->table].used = false;
+	}
+	if (o->result.kind == ENG_FAILED)
+		e->control.failed = true;
+	return &o->result;
+}

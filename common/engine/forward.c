@@ -1,0 +1,220 @@
+/* The layer loop, and what stands before and after it. */
+#include "common/engine/forward.h"
+
+#include <string.h>
+
+status forward_linear(const struct layer_args *a, void *y, const void *x,
+	enum weight_role role, struct err *err)
+{
+	const struct weight *w = &a->r->layer[a->layer][role];
+	struct op_linear op = {
+		.y = y,
+		.x = x,
+		.w = w,
+		.n_rows = a->b->n_rows,
+		.x_stride = w->k,
+		.y_stride = w->n,
+	};
+
+	return kernel_linear(a->r->k, w->format, a->r->s, &op, err);
+}
+
+static status clear_state(struct rank *r, const struct batch *b, struct err *err)
+{
+	const struct engine *e = r->e;
+	const struct layout *l = &e->layout;
+	uint8_t *arena = r->arena;
+	status st = ST_OK;
+
+	for (uint32_t i = 0; st == ST_OK && i < b->n_zero_pages; i++)
+		st = r->b->ops->zero(r->s,
+			arena + layout_page_offset(l, b->zero_pages[i]), l->page_bytes,
+			err);
+	for (uint32_t i = 0; st == ST_OK && i < b->n_zero_slots; i++)
+		st = r->b->ops->zero(r->s,
+			arena + layout_slot_offset(l, e->plan.n_pages, b->zero_slots[i]),
+			l->slot_bytes, err);
+	return st;
+}
+
+static status embed(struct rank *r, const struct batch *b, struct err *err)
+{
+	struct op_embed op = {
+		.x = r->ws.x,
+		.ids = b->ids,
+		.table = &r->global[WR_EMBED],
+		.n_rows = b->n_rows,
+	};
+
+	return kernel_embed(r->k, op.table->format, r->s, &op, err);
+}
+
+/* x += add, then h = norm(x); either may be left out. */
+static status add_norm(struct rank *r, const struct batch *b, const void *add,
+	const struct weight *gain, struct err *err)
+{
+	struct op_add_norm op = {
+		.x = r->ws.x,
+		.add = add,
+		.y = gain == NULL ? NULL : r->ws.h,
+		.gain = gain == NULL ? NULL : gain->data,
+		.n_rows = b->n_rows,
+		.width = r->e->config.hidden,
+		.eps = r->e->shapes.eps,
+	};
+
+	return kernel_add_norm(r->k, WF_F32, r->s, &op, err);
+}
+
+static status sum_over_ranks(struct rank *r, const struct batch *b, struct err *err)
+{
+	struct engine *e = r->e;
+
+	if (e->n_ranks == 1)
+		return ST_OK;
+	if (r->index == 0)
+		atomic_fetch_add_explicit(&e->n_allreduces, 1, memory_order_relaxed);
+	return e->collective->ops->all_reduce(e->collective, r->index, r->s, r->ws.y,
+		(uint64_t)b->n_rows * e->config.hidden, r->b->act, err);
+}
+
+/* The rows of ws.x or ws.h, as F32 on the host. */
+static status show(struct rank *r, const struct batch *b, uint32_t layer,
+	const void *rows, struct err *err)
+{
+	const struct tap *tap = &r->e->tap;
+	uint32_t width = r->e->config.hidden;
+	uint64_t n = (uint64_t)b->n_rows * width;
+	status st;
+
+	st = r->b->ops->download(r->s, tap->raw, rows, n * dtype_bytes(r->b->act), err);
+	if (st != ST_OK)
+		return st;
+	for (uint64_t i = 0; i < n; i++) {
+		if (r->b->act == DT_BF16) {
+			uint32_t bits = (uint32_t)((const uint16_t *)tap->raw)[i] << 16;
+
+			memcpy(&tap->hidden[i], &bits, sizeof(bits));
+		} else {
+			tap->hidden[i] = ((const float *)tap->raw)[i];
+		}
+	}
+	tap->fn(tap->ctx, layer, tap->hidden, b->n_rows, width);
+	return ST_OK;
+}
+
+/* *add: what the previous layer still has to add to the residual, or NULL. */
+static status run_layer(const struct layer_args *a, const void **add, struct err *err)
+{
+	struct rank *r = a->r;
+	const struct weight *w = r->layer[a->layer];
+	bool attn = r->e->config.layer_kind[a->layer] == LAYER_ATTN;
+	status st;
+
+	st = add_norm(r, a->b, *add, &w[WR_NORM1], err);
+	if (st == ST_OK)
+		st = attn ? layer_attn(a, err) : layer_gdn(a, err);
+	if (st == ST_OK)
+		st = sum_over_ranks(r, a->b, err);
+	if (st == ST_OK)
+		st = add_norm(r, a->b, r->ws.y, &w[WR_NORM2], err);
+	if (st == ST_OK)
+		st = layer_mlp(a, err);
+	if (st == ST_OK)
+		st = sum_over_ranks(r, a->b, err);
+	if (st != ST_OK)
+		err_wrap(err, "layer %u", a->layer);
+	*add = r->ws.y;
+	return st;
+}
+
+static status run_layers(
+	struct rank *r, const struct batch *b, enum phase phase, struct err *err)
+{
+	bool tapped = r->e->tap.fn != NULL && r->index == 0 && phase == PHASE_PREFILL;
+	const void *add = NULL;
+	status st = ST_OK;
+
+	for (uint32_t i = 0; st == ST_OK && i < r->e->config.n_layers; i++) {
+		struct layer_args a = {.r = r, .b = b, .phase = phase, .layer = i};
+
+		st = run_layer(&a, &add, err);
+		if (st != ST_OK || !tapped)
+			continue;
+		st = add_norm(r, b, add, NULL, err);
+		add = NULL;
+		if (st == ST_OK)
+			st = show(r, b, i, r->ws.x, err);
+	}
+	if (st == ST_OK)
+		st = add_norm(r, b, add, &r->global[WR_FINAL_NORM], err);
+	if (st == ST_OK && tapped)
+		st = show(r, b, r->e->config.n_layers, r->ws.h, err);
+	return st;
+}
+
+static status head(struct rank *r, const struct batch *b, struct err *err)
+{
+	bool tied = r->global[WR_LM_HEAD].data == NULL;
+	struct op_head op = {
+		.logits = r->ws.logits,
+		.x = r->ws.h,
+		.out_row = b->out_row,
+		.w = &r->global[tied ? WR_EMBED : WR_LM_HEAD],
+		.n_out = b->n_out,
+	};
+
+	return kernel_head(r->k, op.w->format, r->s, &op, err);
+}
+
+/* Sampled rows i..i + n - 1, whose logits stand one behind the other. */
+static status sample(
+	struct rank *r, const struct batch *b, uint32_t i, uint32_t n, struct err *err)
+{
+	const struct kernel_shapes *s = &r->e->shapes;
+	struct op_sample op = {
+		.token = b->token + i,
+		.logprob = b->logprob + i,
+		.flags = b->flags + i,
+		.logits = r->ws.logits + (uint64_t)b->sample_out[i] * s->vocab,
+		.rows = b->how + i,
+		.n = n,
+		.vocab = s->vocab,
+		.n_valid = s->n_valid,
+		.work = r->ws.work,
+		.work_bytes = r->ws.work_bytes,
+	};
+
+	return kernel_sample(r->k, WF_F32, r->s, &op, err);
+}
+
+static status sample_all(struct rank *r, const struct batch *b, struct err *err)
+{
+	status st = ST_OK;
+
+	/* Only a pass that returns all logits has other rows between the sampled ones. */
+	if (b->n_out == b->n_sample)
+		return sample(r, b, 0, b->n_sample, err);
+	for (uint32_t i = 0; st == ST_OK && i < b->n_sample; i++)
+		st = sample(r, b, i, 1, err);
+	return st;
+}
+
+status forward_run(
+	struct rank *r, const struct batch *b, enum phase phase, struct err *err)
+{
+	status st;
+
+	st = clear_state(r, b, err);
+	if (st == ST_OK)
+		st = embed(r, b, err);
+	if (st == ST_OK)
+		st = run_layers(r, b, phase, err);
+	if (st == ST_OK && r->index == 0 && b->n_out > 0)
+		st = head(r, b, err);
+	if (st == ST_OK && r->index == 0 && b->n_sample > 0)
+		st = sample_all(r, b, err);
+	if (st == ST_OK)
+		st = r->b->ops->stream_sync(r->s, err);
+	return st;
+}

@@ -1,0 +1,47 @@
+/* Which backend serves a device spec. */
+#include "kernels/backend.h"
+
+#include "kernels/cpu/backend_cpu.h"
+#ifdef BATON_HAVE_CUDA
+#include "kernels/cuda/backend_cuda.h"
+#endif
+
+#include <stdlib.h>
+#include <string.h>
+
+/* "cpu:" numbers have at most two digits, GPUs at most three. */
+static bool parse_index(const char *text, size_t digits_max, uint32_t *out)
+{
+	size_t digits = strspn(text, "0123456789");
+
+	if (digits == 0 || digits > digits_max || text[digits] != 0)
+		return false;
+	*out = (uint32_t)strtoul(text, NULL, 10);
+	return true;
+}
+
+status backend_open(struct backend **out, const char *spec, struct err *err)
+{
+	uint32_t index;
+
+	if (strncmp(spec, "cpu:", 4) == 0 && parse_index(spec + 4, 2, &index))
+		return backend_cpu_open(out, index, err);
+	if (!parse_index(spec, 3, &index))
+		return err_set(err, ST_INVALID,
+			"device \"%s\": expected cpu:N or the index of a GPU", spec);
+#ifdef BATON_HAVE_CUDA
+	return backend_cuda_open(out, index, err);
+#else
+	return err_set(
+		err, ST_INVALID, "device \"%s\": this build has no CUDA backend", spec);
+#endif
+}
+
+uint32_t backend_gpu_count(void)
+{
+#ifdef BATON_HAVE_CUDA
+	return backend_cuda_count();
+#else
+	return 0;
+#endif
+}

@@ -1,0 +1,196 @@
+/* Choice of a kernel for each op and weight format that a model needs. */
+#include "kernels/registry.h"
+
+#include "common/base/mem.h"
+#include "kernels/check_case.h"
+#include "kernels/trial.h"
+
+#include <string.h>
+
+const char *op_name(enum op_id op)
+{
+	static const char *const names[OP__COUNT] = {
+#define X(name, member) #name,
+		OP_MAP(X)
+#undef X
+	};
+
+	return names[op];
+}
+
+static bool has_format(enum op_id op)
+{
+	enum { format_NONE, format_table, format_w, format_down };
+	static const int members[OP__COUNT] = {
+#define X(name, member) [OP_##name] = format_##member,
+		OP_MAP(X)
+#undef X
+	};
+
+	return members[op] != format_NONE;
+}
+
+/* Formats in which the model needs an op, as bits. */
+static uint32_t formats_of(enum op_id op, const struct kernel_shapes *s)
+{
+	if (op == OP_linear)
+		return s->linear_formats;
+	if (op == OP_moe)
+		return s->moe_formats;
+	if (op == OP_head)
+		return s->head_formats;
+	if (op == OP_embed)
+		return 1u << WF_F32 | 1u << WF_BF16;
+	return 1u << WF_F32;
+}
+
+/* What stands where nothing was selected, so that a call is an error and not a jump to
+ * nowhere. */
+#define X(name, member)                                                                  \
+	static status refuse_##name(__attribute__((unused)) struct stream *s,            \
+		__attribute__((unused)) const struct op_##name *op, struct err *err)     \
+	{                                                                                \
+		return err_set(err, ST_INVALID,                                          \
+			#name ": no kernel was selected for this weight format");        \
+	}
+OP_MAP(X)
+#undef X
+
+static void fill_refusals(struct kernels *k)
+{
+	static const op_fn refusals[OP__COUNT] = {
+#define X(name, member) [OP_##name] = (op_fn)refuse_##name,
+		OP_MAP(X)
+#undef X
+	};
+
+	for (int op = 0; op < OP__COUNT; op++) {
+		for (int f = 0; f < WF__COUNT; f++)
+			k->run[op][f] = refusals[op];
+	}
+}
+
+/* Every forced name is the name of some variant for this device. */
+static status check_forced(const char *forced, const struct backend *b,
+	const struct variant_source *from, struct err *err)
+{
+	for (const char *at = forced; at != NULL && *at != 0;) {
+		size_t word = strcspn(at, ",");
+		bool known = false;
+
+		for (uint32_t t = 0; t < from->n_tables; t++) {
+			for (uint32_t i = 0; i < from->tables[t].n; i++) {
+				const struct variant *v = &from->tables[t].at[i];
+
+				known |= strlen(v->name) == word &&
+					 strncmp(v->name, at, word) == 0 &&
+					 trial_fits(v, b);
+			}
+		}
+		if (!known)
+			return err_set(err, ST_INVALID,
+				"forced variant \"%.*s\": none of that name "
+				"for %s",
+				(int)MIN(word, 64), at, b->device);
+		at += word;
+		at += *at == ',';
+	}
+	return ST_OK;
+}
+
+static void set_chosen(struct kernels *k, enum op_id op, enum weight_format format,
+	const struct variant *v)
+{
+	for (int f = 0; f < WF__COUNT; f++) {
+		if (has_format(op) && f != (int)format)
+			continue;
+		k->run[op][f] = v->run;
+		k->chosen[op][f] = v;
+	}
+}
+
+static status select_all(struct kernels *k, struct contest *blank, struct err *err)
+{
+	for (int op = 0; op < OP__COUNT; op++) {
+		for (int f = 0; f < WF__COUNT; f++) {
+			struct contest c = *blank;
+			const struct variant *v = NULL;
+			status st;
+
+			c.op = (enum op_id)op;
+			c.format = (enum weight_format)f;
+			c.any_format = !has_format(c.op);
+			if ((formats_of(c.op, c.shapes) >> f & 1u) == 0 ||
+				check_case_count(c.op, c.shapes) == 0)
+				continue;
+			st = trial_hold(&c, &v, err);
+			if (st != ST_OK)
+				return st;
+			set_chosen(k, c.op, c.format, v);
+			k->work_bytes = MAX(k->work_bytes, trial_work(v, c.shapes));
+		}
+	}
+	return ST_OK;
+}
+
+status kernels_select_from(struct kernels **out, struct backend *b,
+	const struct kernel_shapes *shapes, const char *forced,
+	const struct variant_source *from, struct err *err)
+{
+	struct report *report = mem_alloc(1, sizeof(*report));
+	struct kernels *k = mem_alloc(1, sizeof(*k));
+	struct contest blank = {.backend = b,
+		.shapes = shapes,
+		.forced = forced,
+		.from = from,
+		.report = report};
+	status st;
+
+	for (uint32_t t = 0; t < from->n_tables; t++)
+		report->max += from->tables[t].n * WF__COUNT;
+	report->rows = mem_alloc(report->max, sizeof(*report->rows));
+	k->report = report;
+	fill_refusals(k);
+	st = check_forced(forced, b, from, err);
+	if (st == ST_OK)
+		st = select_all(k, &blank, err);
+	if (st != ST_OK) {
+		kernels_release(k);
+		return st;
+	}
+	*out = k;
+	return ST_OK;
+}
+
+status kernels_select(struct kernels **out, struct backend *b,
+	const struct kernel_shapes *shapes, const char *forced, struct err *err)
+{
+	const struct variant_table tables[] = {
+		{cpu_variants, n_cpu_variants},
+#ifdef BATON_HAVE_CUDA
+		{cuda_variants, n_cuda_variants},
+#endif
+	};
+	struct variant_source from = {tables, COUNT(tables), NULL};
+	status st = ST_OK;
+
+	if (strcmp(b->name, "cpu") != 0)
+		st = backend_open(&from.reference, "cpu:0", err);
+	if (st == ST_OK)
+		st = kernels_select_from(out, b, shapes, forced, &from, err);
+	if (from.reference != NULL)
+		from.reference->ops->close(from.reference);
+	return st;
+}
+
+void kernels_release(struct kernels *k)
+{
+	struct report *report;
+
+	if (k == NULL)
+		return;
+	report = k->report;
+	mem_free(report->rows);
+	mem_free(report);
+	mem_free(k);
+}

@@ -1,0 +1,93 @@
+/* Which kernel runs for each (op, weight format) on a device: every candidate that fits
+ * the device is run on the model's shapes against the oracle with poisoned outputs and
+ * timed; the fastest one that is right is chosen. None right = the worker does not
+ * start. The table of what was chosen, its error and time, and why others were refused
+ * is printed by --doctor and at start. */
+#ifndef KERNELS_REGISTRY_H
+#define KERNELS_REGISTRY_H
+#include "kernels/backend.h"
+#include "kernels/ops.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* CPU features as bits of backend->arch. */
+enum { KERNEL_CPU_PLAIN = 1u, KERNEL_CPU_AVX2 = 2u };
+
+typedef void (*op_fn)(void); /* cast to the op's own type by the dispatch below */
+
+struct variant {
+	const char *name; /* "linear/avx2" */
+	enum op_id op;
+	int format;          /* enum weight_format it serves, or -1: any / none */
+	const char *backend; /* "cpu", "cuda" */
+	/* CPU: bit that the machine must have; CUDA: lowest and highest arch. */
+	uint32_t arch_min, arch_max;
+	op_fn run;
+	bool oracle; /* the plain one that the others are checked against */
+	/* Bytes of scratch that this variant needs at these shapes; NULL: none. */
+	uint64_t (*work_bytes)(const struct kernel_shapes *shapes);
+	/* Repack weights once at load, in place, on a stream (same bytes); sets
+	 * w->layout. NULL: takes layout 0. w is one matrix or stack; scratch: host
+	 * staging is the variant's own business. */
+	status (*repack)(
+		struct backend *b, struct stream *s, struct weight *w, struct err *err);
+};
+
+/* Tables of the backends; the second exists in builds with CUDA. */
+extern const struct variant cpu_variants[];
+extern const uint32_t n_cpu_variants;
+extern const struct variant cuda_variants[];
+extern const uint32_t n_cuda_variants;
+
+struct variant_table {
+	const struct variant *at;
+	uint32_t n;
+};
+
+/* Where to choose from. reference: a backend whose oracles check this backend's oracles
+ * on small cases (the CPU for a GPU); NULL: this backend's oracles stand alone. */
+struct variant_source {
+	const struct variant_table *tables;
+	uint32_t n_tables;
+	struct backend *reference;
+};
+
+struct kernels {
+	op_fn run[OP__COUNT][WF__COUNT];
+	const struct variant *chosen[OP__COUNT][WF__COUNT];
+	uint64_t work_bytes; /* the largest of the chosen */
+	void *report;        /* rows of the table, owned */
+};
+
+/* forced: "linear/plain,moe/avx2" to pin variants (refused when one fails its check). */
+MUST_CHECK status kernels_select(struct kernels **out, struct backend *b,
+	const struct kernel_shapes *shapes, const char *forced, struct err *err);
+/* The same from given tables; kernels_select passes those that are built in. */
+MUST_CHECK status kernels_select_from(struct kernels **out, struct backend *b,
+	const struct kernel_shapes *shapes, const char *forced,
+	const struct variant_source *from, struct err *err);
+void kernels_release(struct kernels *k);
+/* The table: op, format, variant, error in % of tolerance, time, refusals; text. */
+void kernels_report(const struct kernels *k, struct sink *out);
+
+/* kernel_linear(k, format, stream, &op, err) and so on, one per op. Ops without a
+ * weight format are filed under every format; pass WF_F32. */
+#define X(op, member)                                                                    \
+	MUST_CHECK static inline status kernel_##op(const struct kernels *k,             \
+		enum weight_format format, struct stream *s, const struct op_##op *args, \
+		struct err *err)                                                         \
+	{                                                                                \
+		typedef status (*fn)(                                                    \
+			struct stream *, const struct op_##op *, struct err *);          \
+		return ((fn)k->run[OP_##op][format])(s, args, err);                      \
+	}
+OP_MAP(X)
+#undef X
+
+const char *op_name(enum op_id op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,166 @@
+/* Whether two results of a case agree. */
+#include "kernels/selfcheck.h"
+
+#include <math.h>
+
+/* Largest |got - want| / |want| of a row.
+ *
+ * f32: both sides compute in F32 and differ in the order of sums. A sum of K products of
+ * unit variance has an error of about 2^-24 sqrt(K) of its own size: 8e-6 at K = 17408,
+ * of which two sides have one each; the recurrence over a few hundred rows and the
+ * difference of exponentials stay below that.
+ * bf16: the stored result is rounded to 2^-9, and the tensor-core forms also round what
+ * stands between two products (weights of a softmax, the inner row of an MLP, new values
+ * of a chunk): each adds about 2^-9 in the root mean square.
+ * bf16_f32: results kept in F32 although the activations are BF16. */
+struct tolerance {
+	float f32, bf16, bf16_f32;
+};
+
+static const struct tolerance tolerances[OP__COUNT] = {
+	[OP_embed] = {0, 5e-3f, 0},
+	[OP_add_norm] = {3e-5f, 5e-3f, 0},
+	[OP_linear] = {3e-5f, 5e-3f, 0},
+	[OP_attn_prep] = {3e-5f, 5e-3f, 3e-5f},
+	[OP_attn_prefill] = {3e-5f, 1e-2f, 0},
+	[OP_attn_decode] = {3e-5f, 1e-2f, 0},
+	[OP_gdn_prep] = {3e-5f, 5e-3f, 1e-4f},
+	[OP_gdn_prefill] = {3e-5f, 1.5e-2f, 1.5e-2f},
+	[OP_gdn_decode] = {3e-5f, 5e-3f, 1e-4f},
+	[OP_swiglu] = {3e-5f, 5e-3f, 0},
+	[OP_moe_route] = {3e-5f, 1e-4f, 1e-4f},
+	[OP_moe] = {3e-5f, 1e-2f, 0},
+	[OP_head] = {3e-5f, 1e-4f, 1e-4f},
+	[OP_sample] = {1e-5f, 1e-5f, 1e-5f},
+};
+
+static float tolerance_of(
+	const struct check_case *c, const struct check_buffer *b, enum dtype act)
+{
+	const struct tolerance *t = &tolerances[c->op];
+
+	if (b->type == CHECK_BF16)
+		return MAX(t->bf16, act == DT_BF16 ? 0 : 5e-3f);
+	if (act == DT_F32)
+		return t->f32;
+	return b->type == CHECK_ACT ? t->bf16 : t->bf16_f32;
+}
+
+/* Root mean square of what is written. */
+static double typical(const struct check_buffer *b, const float *want)
+{
+	double sum = 0;
+	uint64_t n = 0;
+
+	for (uint64_t r = 0; r < b->rows; r++) {
+		for (uint64_t i = 0; i < b->width; i++) {
+			double v = (double)want[r * b->stride + i];
+
+			if (r != b->skipped_row && isfinite(v)) {
+				sum += v * v;
+				n++;
+			}
+		}
+	}
+	return n > 0 ? sqrt(sum / (double)n) : 0;
+}
+
+/* Elements of a row that break a rule that has no tolerance. */
+static status check_row(const struct check_buffer *b, uint64_t r, const float *got,
+	const float *want, struct err *err)
+{
+	for (uint64_t i = 0; i < b->stride; i++) {
+		unsigned long long row = r, at = i;
+		bool inside = i < b->width;
+
+		if (!inside && b->role == CHECK_OUT && !isnan(got[i]))
+			return err_set(err, ST_DEVICE,
+				"%s: row %llu: wrote element %llu, past its "
+				"end",
+				b->name, row, at);
+		if (inside && isnan(want[i]))
+			return err_set(err, ST_DEVICE,
+				"%s: row %llu: the oracle gives NaN at element %llu",
+				b->name, row, at);
+		if (inside && !isfinite(got[i]))
+			return err_set(err, ST_DEVICE,
+				"%s: row %llu: element %llu is not written, or not a "
+				"number",
+				b->name, row, at);
+		if (inside && b->type == CHECK_U32 && got[i] != want[i])
+			return err_set(err, ST_DEVICE,
+				"%s: row %llu: element %llu is %.0f, not %.0f", b->name,
+				row, at, (double)got[i], (double)want[i]);
+	}
+	return ST_OK;
+}
+
+static double row_error(
+	const struct check_buffer *b, double floor, const float *got, const float *want)
+{
+	double error = 0, size = 0;
+
+	for (uint64_t i = 0; i < b->width; i++) {
+		double d = (double)got[i] - (double)want[i];
+
+		error += d * d;
+		size += (double)want[i] * (double)want[i];
+	}
+	if (error == 0)
+		return 0;
+	/* A row near zero among larger ones is judged by a part of the typical size. */
+	return sqrt(error) / MAX(sqrt(size), floor * sqrt((double)b->width));
+}
+
+static status compare_buffer(const struct check_buffer *b, float tolerance,
+	const float *got, const float *want, struct err *err, double *worst)
+{
+	double floor = typical(b, want) * 0.1;
+
+	for (uint64_t r = 0; r < b->rows; r++) {
+		const float *g = got + r * b->stride;
+		const float *w = want + r * b->stride;
+		double error;
+		status st;
+
+		if (r == b->skipped_row)
+			continue;
+		st = check_row(b, r, g, w, err);
+		if (st != ST_OK)
+			return st;
+		if (b->type == CHECK_U32)
+			continue;
+		error = row_error(b, floor, g, w);
+		if (error > (double)tolerance)
+			return err_set(err, ST_DEVICE,
+				"%s: row %llu differs by %.2g of its size, allowed %.2g "
+				"(begins "
+				"%.6g, not %.6g)",
+				b->name, (unsigned long long)r, error, (double)tolerance,
+				(double)g[0], (double)w[0]);
+		if (error > 0)
+			*worst = MAX(*worst, error / (double)tolerance);
+	}
+	return ST_OK;
+}
+
+status selfcheck_compare(const struct check_case *c, enum dtype act, const float *got,
+	const float *want, float *worst, struct err *err)
+{
+	double part = 0;
+
+	for (uint32_t i = 0; i < c->n_buffers; i++) {
+		const struct check_buffer *b = &c->buffers[i];
+		status st;
+
+		if (b->role == CHECK_IN)
+			continue;
+		st = compare_buffer(b, tolerance_of(c, b, act), got, want, err, &part);
+		if (st != ST_OK)
+			return st;
+		got += b->rows * b->stride;
+		want += b->rows * b->stride;
+	}
+	*worst = MAX(*worst, (float)part);
+	return ST_OK;
+}

@@ -1,0 +1,300 @@
+/* The life of one connection: hello until it is answered, beats, silence, refusals.
+ * Only move() writes the state. */
+#include "common/worker/router_link.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/worker/dispatch.h"
+#include "common/worker/worker.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* All times follow the beat, so that tests scale them with one key. At the default of
+ * 500 ms: an unanswered hello and "id in use" are repeated each second, the latter for
+ * 10 s. */
+#define HELLO_BEATS  2
+#define BARRED_BEATS 20
+#define HIGH_WATER   4096
+#define BATCH        64
+/* Leases are renewed at most this part of their life late. */
+#define RENEW_PART   50
+
+static uint64_t beats_ns(const struct router_link *l, uint64_t n)
+{
+	return n * l->set->w->conf->beat_ms * NS_PER_MS;
+}
+
+static void move(struct router_link *l, enum link_state next, const char *why)
+{
+	static const char *const names[] = {"down", "hello", "live", "barred"};
+	uint64_t gone = l->state == LINK_LIVE && next != LINK_LIVE ? l->incarnation : 0;
+
+	if (l->state != next)
+		log_info("router %s: %s -> %s: %s", l->name, names[l->state], names[next],
+			why);
+	l->state = next;
+	l->full = false;
+	if (next != LINK_LIVE)
+		l->incarnation = 0;
+	if (gone != 0)
+		l->set->w->role->router_lost(l->set->w->self, gone);
+}
+
+bool router_link_send(struct router_link *l, uint8_t type, const void *msg)
+{
+	struct sink *out = &l->set->out;
+	struct err err;
+	status st;
+
+	sink_reset(out);
+	st = wire_encode(wire_find(type), msg, out, &err);
+	if (st != ST_OK) {
+		log_error("router %s: %s", l->name, err.text);
+		return false;
+	}
+	st = bus_send(l->bus, (struct bytes){0}, type, sink_bytes(out));
+	if (st == ST_LIMIT)
+		l->full = true;
+	return st == ST_OK;
+}
+
+static void device_uuids(const struct worker *w, struct sink *out)
+{
+	for (uint32_t r = 0; r < engine_ranks(w->engine); r++)
+		sink_fmt(out, "%s%s", r > 0 ? "," : "",
+			engine_backend(w->engine, r)->uuid);
+}
+
+static void say_hello(struct router_link *l, uint64_t now_ns)
+{
+	struct worker *w = l->set->w;
+	uint8_t layout[LAYOUT_RECORD_BYTES];
+	struct sink uuids;
+
+	sink_init(&uuids, 1024);
+	device_uuids(w, &uuids);
+	layout_put(w->layout, layout);
+	struct msg_hello m = {.proto_min = WIRE_PROTO_MIN,
+		.proto_max = WIRE_PROTO_MAX,
+		.build = BYTES_STR(BATON_VERSION),
+		.id = bytes_of_str(w->conf->id),
+		.incarnation = w->incarnation,
+		.role = (uint64_t)w->role->party,
+		.boot_id = bytes_of_str(w->boot_id),
+		.has_compat_hash = true,
+		.compat_hash = layout_compat_hash(w->layout),
+		.has_tokenizer_hash = true,
+		.tokenizer_hash = tokenizer_hash(w->tokenizer),
+		.has_layout = true,
+		.layout = {layout, sizeof(layout)},
+		.has_pages = true,
+		.pages = pool_size(w->pages),
+		.has_slots = true,
+		.slots = pool_size(w->slots),
+		.has_device_uuids = true,
+		.device_uuids = sink_bytes(&uuids),
+		.has_link_path = true,
+		.link_path = bytes_of_str(exporter_path(w->exporter)),
+		.has_len_max = true,
+		.len_max = w->len_max,
+		.has_pid = true,
+		.pid = (uint64_t)getpid(),
+		.has_rows_max = true,
+		.rows_max = w->conf->max_num_batched_tokens,
+		.has_seqs_max = true,
+		.seqs_max = w->conf->max_num_seqs,
+		.has_transport = w->transport[0] != 0,
+		.transport = bytes_of_str(w->transport),
+		.has_gpus = true,
+		.gpus = bytes_of_str(w->conf->gpus),
+		.has_draining = true,
+		.draining = !service_accepts(w)};
+
+	router_link_send(l, MSG_hello, &m);
+	l->hello_due_ns = now_ns + beats_ns(l, HELLO_BEATS);
+	sink_release(&uuids);
+}
+
+static void on_hello(struct router_link *l, const struct msg_hello *m)
+{
+	struct worker *w = l->set->w;
+
+	if (m->role != WIRE_ROUTER) {
+		log_warn("router %s: hello of role %llu ignored", l->name,
+			(unsigned long long)m->role);
+		return;
+	}
+	if (m->proto_min > WIRE_PROTO_MAX || m->proto_max < WIRE_PROTO_MIN) {
+		log_error("router %s speaks protocol %llu to %llu, this worker %u to %u",
+			l->name, (unsigned long long)m->proto_min,
+			(unsigned long long)m->proto_max, WIRE_PROTO_MIN, WIRE_PROTO_MAX);
+		worker_end(w, EXIT_PEER);
+		return;
+	}
+	if (l->state == LINK_LIVE && l->incarnation == m->incarnation)
+		return; /* it answers a hello that was repeated */
+	if (l->state == LINK_LIVE)
+		move(l, LINK_HELLO, "another incarnation answers");
+	l->barred_ns = 0;
+	l->renewed_ns = 0;
+	move(l, LINK_LIVE, "hello answered");
+	l->incarnation = m->incarnation;
+}
+
+static void on_refused(
+	struct router_link *l, const struct msg_refused *m, uint64_t now_ns)
+{
+	bool in_use = m->code == REFUSED_ID_IN_USE;
+
+	if (m->code == REFUSED_LOST) {
+		move(l, LINK_HELLO, "declared lost");
+		return;
+	}
+	if (in_use && l->barred_ns == 0)
+		l->barred_ns = now_ns;
+	if (in_use && now_ns - l->barred_ns < beats_ns(l, BARRED_BEATS)) {
+		move(l, LINK_BARRED, "id in use");
+		return;
+	}
+	log_error("router %s refuses this worker: %s: %.*s", l->name,
+		wire_refusal_text((unsigned)m->code), (int)m->text.len, m->text.at);
+	worker_end(l->set->w, EXIT_PEER);
+}
+
+static void on_beat(struct router_link *l, const struct msg_beat *m)
+{
+	if (m->incarnation != l->incarnation)
+		move(l, LINK_HELLO, "a beat of another incarnation");
+}
+
+/* Decodes into set->msg; NULL when it was refused (and logged). */
+static const struct wire_msg *decode(
+	struct router_link *l, uint8_t type, struct bytes body)
+{
+	struct worker *w = l->set->w;
+	const struct wire_msg *wm = wire_find(type);
+	struct err err;
+	status st;
+
+	if (wm == NULL)
+		st = err_set(&err, ST_INVALID, "no message has type %u", type);
+	else if (!(wm->from & WIRE_ROUTER) || !(wm->to & (unsigned)w->role->party))
+		st = err_set(&err, ST_INVALID, "%s is not for a %s worker", wm->name,
+			w->role->name);
+	else
+		st = wire_decode(wm, body, l->set->msg, &err);
+	if (st == ST_OK)
+		return wm;
+	w->stats.v[STAT_malformed]++;
+	log_warn("router %s: message refused: %s", l->name, err.text);
+	return NULL;
+}
+
+static void on_message(
+	void *ctx, struct bytes peer, uint8_t type, struct bytes body, int conn)
+{
+	struct router_link *l = ctx;
+	const struct wire_msg *wm = decode(l, type, body);
+
+	(void)peer;
+	(void)conn;
+	if (wm == NULL)
+		return;
+	l->heard_ns = clock_ns();
+	if (type == MSG_hello)
+		on_hello(l, l->set->msg);
+	else if (type == MSG_refused)
+		on_refused(l, l->set->msg, l->heard_ns);
+	else if (l->state != LINK_LIVE)
+		log_debug("router %s: %s before hello ignored", l->name, wm->name);
+	else if (type == MSG_beat)
+		on_beat(l, l->set->msg);
+	else
+		dispatch_message(l->set->w, l->incarnation, wm, l->set->msg);
+}
+
+static void on_connect(void *ctx, int conn)
+{
+	struct router_link *l = ctx;
+
+	(void)conn;
+	l->heard_ns = clock_ns();
+	move(l, LINK_HELLO, "connected");
+	say_hello(l, l->heard_ns);
+}
+
+static void on_disconnect(void *ctx, int conn)
+{
+	(void)conn;
+	move(ctx, LINK_DOWN, "the connection ended");
+}
+
+static const struct bus_events events = {
+	.on_message = on_message,
+	.on_connect = on_connect,
+	.on_disconnect = on_disconnect,
+};
+
+static struct router_link *free_place(struct routers *s)
+{
+	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
+		if (s->link[i].bus == NULL)
+			return &s->link[i];
+	return NULL;
+}
+
+status router_link_open(
+	struct routers *s, const char *name, const char *endpoint, struct err *err)
+{
+	struct router_link *l = free_place(s);
+	char id[80];
+	int n = snprintf(id, sizeof(id), "%s#%llu", s->w->conf->id,
+		(unsigned long long)s->w->incarnation);
+
+	if (l == NULL)
+		return err_set(err, ST_LIMIT, "router %s: there are %u already", name,
+			ROUTERS_MAX);
+	*l = (struct router_link){.set = s};
+	if (snprintf(l->name, sizeof(l->name), "%s", name) >= (int)sizeof(l->name))
+		return err_set(
+			err, ST_INVALID, "router socket name '%s' is too long", name);
+	return bus_connect(&l->bus, s->net,
+		&(struct bus_options){.endpoint = endpoint,
+			.id = {(const uint8_t *)id, (size_t)n},
+			.high_water = HIGH_WATER,
+			.batch = BATCH,
+			.events = &events,
+			.ctx = l},
+		err);
+}
+
+void router_link_close(struct router_link *l)
+{
+	if (l->bus == NULL)
+		return;
+	move(l, LINK_DOWN, "closed");
+	bus_close(l->bus);
+	l->bus = NULL;
+}
+
+void router_link_turn(struct router_link *l, uint64_t now_ns)
+{
+	const struct worker *w = l->set->w;
+	uint64_t lease_ns = w->conf->lease_ms * NS_PER_MS;
+
+	if (l->bus == NULL)
+		return;
+	if (l->state == LINK_LIVE && l->full)
+		move(l, LINK_HELLO, "its queue is full");
+	if (l->state == LINK_LIVE && now_ns - l->heard_ns > w->conf->lost_ms * NS_PER_MS)
+		move(l, LINK_HELLO, "silent");
+	if (l->state == LINK_LIVE &&
+		l->heard_ns - l->renewed_ns > lease_ns / RENEW_PART) {
+		l->renewed_ns = l->heard_ns;
+		lease_renew_owner(w->leases, l->incarnation, lease_ns);
+	}
+	if ((l->state == LINK_HELLO || l->state == LINK_BARRED) &&
+		now_ns >= l->hello_due_ns)
+		say_hello(l, now_ns);
+}

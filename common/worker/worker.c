@@ -1,0 +1,391 @@
+/* From configuration to exit code: the parts of a worker are made in one order, served
+ * by one loop, and taken down in the reverse order. */
+#include "common/worker/worker.h"
+
+#include "common/base/clock.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "common/loop/notify.h"
+#include "common/worker/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TICK_MS          20
+#define TOMBS            65536
+#define TOMB_NS          (60 * NS_PER_S)
+#define RESULTS_PER_TURN 256
+/* A step or pass takes seconds at most; a device that hangs must not be kept alive. */
+#define STUCK_NS         (60 * NS_PER_S)
+
+void worker_end(struct worker *w, int exit_code)
+{
+	if (w->exit_code < 0) {
+		w->exit_code = exit_code;
+		loop_stop(w->loop);
+	}
+}
+
+void worker_note_nan(struct worker *w, bool bad)
+{
+	char reason[120];
+
+	w->nan_in_a_row = bad ? w->nan_in_a_row + 1 : 0;
+	if (!bad || w->nan_in_a_row < w->conf->nan_limit)
+		return;
+	snprintf(reason, sizeof(reason),
+		"%u requests in a row had NaN or infinite logits (nan_limit)",
+		w->nan_in_a_row);
+	service_condemn(w, EXIT_DEVICE, reason);
+}
+
+/* ---- one turn ---- */
+
+static void engine_failed(struct worker *w, const struct err *err)
+{
+	log_error("engine failed: %s (%s:%d)", err->text, err->file, err->line);
+	w->engine_failed = true;
+	w->role->cut(w->self, FINISH_ERROR, err->text);
+	worker_end(w, EXIT_DEVICE);
+}
+
+static void on_results(void *ctx, int fd, unsigned events)
+{
+	struct worker *w = ctx;
+	const struct eng_result *r;
+
+	(void)fd;
+	(void)events;
+	for (int i = 0; i < RESULTS_PER_TURN && !w->engine_failed; i++) {
+		r = engine_poll(w->engine);
+		if (r == NULL)
+			return;
+		if (r->kind == ENG_FAILED)
+			engine_failed(w, &r->err);
+		else
+			w->role->on_result(w->self, r);
+	}
+}
+
+static void turn(void *ctx)
+{
+	struct worker *w = ctx;
+	uint64_t now = clock_ns();
+
+	routers_turn(w->routers, now);
+	w->stats.v[STAT_lease_expired] += lease_expire(w->leases, now);
+	tombs_sweep(w->tombs, now);
+	if (!w->engine_failed)
+		w->role->turn(w->self);
+	service_turn(w, now);
+#ifdef BATON_FAULTS
+	pool_check(w->pages);
+	pool_check(w->slots);
+#endif
+}
+
+/* The timer only makes sure that turns come; and the watchdog is fed from here, so that
+ * it dies with the loop or the device. */
+static void tick(void *ctx)
+{
+	struct worker *w = ctx;
+	uint64_t every = notify_watchdog_ms();
+	uint64_t now = clock_ns();
+
+	if (every == 0 || now < w->notify_due_ns || engine_stuck_ns(w->engine) > STUCK_NS)
+		return;
+	w->notify_due_ns = now + every * NS_PER_MS;
+	notify_watchdog();
+}
+
+/* ---- start ---- */
+
+static status read_boot_id(char *out, size_t size, struct err *err)
+{
+	static const char path[] = "/proc/sys/kernel/random/boot_id";
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
+	out[n] = 0;
+	out[strcspn(out, "\n")] = 0;
+	return ST_OK;
+}
+
+static status start_host(struct worker *w, struct err *err)
+{
+	status st = runtime_open(&w->runtime, w->conf->runtime_dir, err);
+
+	if (st == ST_OK)
+		st = fault_configure(w->conf->debug_fault, w->runtime.dir, err);
+	if (st == ST_OK)
+		st = read_boot_id(w->boot_id, sizeof(w->boot_id), err);
+	w->incarnation = rng_entropy64();
+	return st;
+}
+
+static status start_devices(struct worker *w, struct err *err)
+{
+	return worker_conf_devices(w->conf, err);
+}
+
+static status start_tokenizer(struct worker *w, struct err *err)
+{
+	status st = tokenizer_load(&w->tokenizer, w->conf->model, err);
+
+	if (st == ST_OK)
+		w->n_valid = tokenizer_n_tokens(w->tokenizer);
+	return st;
+}
+
+/* The engine bounds the length by its pages, since a sequence longer than the whole pool
+ * could never end. A length that was asked for is not made smaller in silence. */
+static status bound_length(struct worker *w, struct err *err)
+{
+	w->len_max = engine_len_max(w->engine);
+	if (w->len_max < w->conf->max_model_len)
+		return err_set(err, ST_LIMIT,
+			"max_model_len %llu does not fit: the KV cache holds %u tokens",
+			(unsigned long long)w->conf->max_model_len, w->len_max);
+	return ST_OK;
+}
+
+static status start_engine(struct worker *w, struct err *err)
+{
+	struct engine_options o = worker_conf_engine(w->conf, w->n_valid);
+	status st = engine_create(&w->engine, &o, err);
+
+	if (st != ST_OK)
+		return st;
+	w->layout = engine_layout(w->engine);
+	w->n_valid = MIN(w->n_valid, engine_config(w->engine)->vocab);
+	return bound_length(w, err);
+}
+
+static struct xfer_side own_side(const struct worker *w)
+{
+	struct xfer_side side = {.loop = w->loop,
+		.id = w->conf->id,
+		.incarnation = w->incarnation,
+		.runtime_dir = w->runtime.dir,
+		.layout = *w->layout,
+		.arena_pages = engine_pages(w->engine),
+		.arena_slots = engine_slots(w->engine),
+		.n_ranks = engine_ranks(w->engine),
+		.arena_bytes = layout_arena_bytes(
+			w->layout, engine_pages(w->engine), engine_slots(w->engine))};
+
+	for (uint32_t r = 0; r < side.n_ranks; r++) {
+		side.backend[r] = engine_backend(w->engine, r);
+		side.arena[r] = engine_arena(w->engine, r);
+	}
+	return side;
+}
+
+static status start_state(struct worker *w, struct err *err)
+{
+	struct xfer_side side;
+	uint32_t n_slots = (uint32_t)engine_slots(w->engine);
+	status st;
+
+	w->loop = loop_create();
+	w->pages = pool_create("page", (uint32_t)engine_pages(w->engine));
+	w->slots = pool_create("slot", n_slots);
+	/* Each lease holds a slot, so there are never more. */
+	w->leases = leases_create(
+		w->pages, w->slots, n_slots, CEIL_DIV(w->len_max, PAGE_TOKENS));
+	side = own_side(w);
+	st = exporter_create(
+		&w->exporter, &side, w->leases, w->conf->lease_ms * NS_PER_MS, err);
+	return st == ST_OK ? importer_create(&w->importer, &side, err) : st;
+}
+
+static status start_role(struct worker *w, struct err *err)
+{
+	w->tombs = tombs_create(TOMBS, TOMB_NS);
+	return w->role->start(w, &w->self, err);
+}
+
+static status start_service(struct worker *w, struct err *err)
+{
+	status st = loop_fd_open(
+		&w->results, w->loop, engine_fd(w->engine), on_results, w, err);
+
+	if (st != ST_OK)
+		return st;
+	loop_fd_start(w->results, LOOP_READABLE);
+	loop_timer_start(w->loop, &w->tick, TICK_MS, TICK_MS, tick, w);
+	st = loop_on_signals(w->loop, service_signal, w, err);
+	if (st != ST_OK)
+		return st;
+	w->net = bus_net_create(w->loop);
+	loop_on_turn(
+		w->loop, turn, w); /* after the net's own hook: messages come first */
+	return routers_create(&w->routers, w, w->net, err);
+}
+
+/* A step's exit code; for the engine it depends on what failed. */
+static int exit_code_of(int code, status st)
+{
+	if (code != EXIT_MODEL)
+		return code;
+	if (st == ST_LIMIT)
+		return EXIT_USAGE; /* the plan asks for more than there is */
+	return st == ST_DEVICE || st == ST_NOMEM ? EXIT_DEVICE : EXIT_MODEL;
+}
+
+static int start(struct worker *w)
+{
+	static const struct {
+		status (*fn)(struct worker *w, struct err *err);
+		const char *what;
+		int exit_code;
+	} steps[] = {
+		{start_host, "host", EXIT_USAGE},
+		{start_devices, "devices", EXIT_DEVICE},
+		{start_tokenizer, "tokenizer", EXIT_MODEL},
+		{start_engine, "engine", EXIT_MODEL},
+		{start_state, "state", EXIT_INTERNAL},
+		{start_role, "role", EXIT_INTERNAL},
+		{start_service, "service", EXIT_INTERNAL},
+	};
+	struct err err;
+
+	for (size_t i = 0; i < COUNT(steps); i++) {
+		status st = steps[i].fn(w, &err);
+
+		if (st == ST_OK)
+			continue;
+		log_error("start: %s: %s", steps[i].what, err.text);
+		return exit_code_of(steps[i].exit_code, st);
+	}
+	return EXIT_DRAINED;
+}
+
+/* ---- end ---- */
+
+/* After a clean drain everything is back; what is not was lost by us. */
+static void check_returned(struct worker *w)
+{
+	uint32_t pages = pool_size(w->pages) - pool_count(w->pages, POOL_FREE);
+	uint32_t slots = pool_size(w->slots) - pool_count(w->slots, POOL_FREE);
+
+	if (w->exit_code != EXIT_DRAINED || (pages == 0 && slots == 0))
+		return;
+	log_error("%u pages and %u slots were never given back", pages, slots);
+	w->exit_code = EXIT_INTERNAL;
+}
+
+static void stop(struct worker *w)
+{
+	if (w->net != NULL)
+		loop_off_turn(w->loop, turn, w);
+	routers_destroy(w->routers);
+	bus_net_destroy(w->net);
+	/* A device that failed may hang whoever touches it: the system takes back what
+	 * is left. Every router was told. */
+	if (w->engine_failed)
+		_exit(w->exit_code);
+	loop_timer_stop(&w->tick);
+	loop_fd_close(w->results, false);
+	if (w->importer != NULL)
+		importer_destroy(w->importer);
+	if (w->exporter != NULL)
+		exporter_destroy(w->exporter);
+	if (w->self != NULL)
+		w->role->stop(w->self);
+	tombs_destroy(w->tombs);
+	if (w->leases != NULL)
+		leases_destroy(w->leases);
+	if (w->engine != NULL)
+		engine_destroy(w->engine);
+	pool_destroy(w->slots);
+	pool_destroy(w->pages);
+	loop_destroy(w->loop);
+	if (w->tokenizer != NULL)
+		tokenizer_destroy(w->tokenizer);
+}
+
+static int serve(const struct worker_conf *conf, const struct role *role)
+{
+	struct worker w = {.conf = conf, .role = role, .transport = "", .exit_code = -1};
+	int code = start(&w);
+
+	if (code == EXIT_DRAINED) {
+		report_start(&w);
+		mem_seal();
+		notify_ready();
+		loop_run(w.loop);
+		check_returned(&w);
+		code = w.exit_code;
+		log_info("exit code=%d", code);
+	}
+	stop(&w);
+	return code;
+}
+
+/* --plan and --doctor: text on stdout instead of serving. */
+static int print_only(const struct worker_conf *conf)
+{
+	struct engine_options o = worker_conf_engine(conf, 0);
+	struct engine *engine = NULL;
+	struct sink out;
+	struct err err;
+	status st;
+
+	sink_init(&out, 1u << 20);
+	if (conf->plan)
+		st = engine_plan(&o, &out, &err);
+	else
+		st = engine_create(&engine, &o, &err);
+	if (engine != NULL) {
+		engine_report(engine, &out);
+		engine_destroy(engine);
+	}
+	out_print("%s", sink_cstr(&out));
+	sink_release(&out);
+	if (st == ST_OK)
+		return EXIT_DRAINED;
+	log_error("%s: %s", conf->plan ? "plan" : "doctor", err.text);
+	return exit_code_of(EXIT_MODEL, st);
+}
+
+int worker_main(int argc, char **argv, const struct role *first)
+{
+	const struct conf_table *table =
+		first->party == WIRE_PREFILL ? &worker_conf_prefill : &worker_conf_decode;
+	static struct worker_conf conf; /* its strings live until the process ends */
+	char name[80];
+	struct sink line;
+	struct err err;
+	bool done = false;
+	status st = conf_load(table, argc, argv, &conf, &done, &err);
+
+	if (st == ST_OK && !done)
+		st = worker_conf_check(&conf, &err);
+	if (st != ST_OK) {
+		log_error("%s", err.text);
+		return EXIT_USAGE;
+	}
+	if (done)
+		return EXIT_DRAINED;
+	if (conf.plan || conf.doctor)
+		return print_only(&conf);
+	signal(SIGPIPE, SIG_IGN);
+	snprintf(name, sizeof(name), "%s/%s", first->name, conf.id);
+	log_name_set(name);
+	sink_init(&line, 1u << 16);
+	conf_print(table, &conf, &line);
+	log_info("%s %s", BATON_VERSION, sink_cstr(&line));
+	sink_release(&line);
+	return serve(&conf, first);
+}

@@ -1,0 +1,160 @@
+/* From the queue to a row of the engine. */
+#include "common/base/clock.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "decode-worker/decode.h"
+
+#include <assert.h>
+
+/* The state's pages and the one that the next token is written to. */
+static uint32_t pages_needed(uint32_t n_tokens)
+{
+	return CEIL_DIV(n_tokens + 1, PAGE_TOKENS);
+}
+
+bool dw_has_room(const struct dw *d, uint32_t n_tokens)
+{
+	return pool_count(d->w->slots, POOL_FREE) > 0 &&
+	       pool_count(d->w->pages, POOL_FREE) >= pages_needed(n_tokens);
+}
+
+static void on_pulled(void *ctx, const struct pull_result *r)
+{
+	struct dw_job *j = ctx;
+	struct dw *d = j->d;
+
+	j->pulled = *r;
+	if (r->code == ST_OK) {
+		dw_move(d, j, DW_PULLED);
+		return;
+	}
+	if (j->state == DW_ABORTING) {
+		dw_move(d, j, DW_PULL_FAILED);
+		return;
+	}
+	d->w->stats.v[STAT_handover_failed]++;
+	dw_reject(d, j, REJECT_SOURCE, r->err.text);
+}
+
+static status start_pull(struct dw *d, struct dw_job *j, struct err *err)
+{
+	struct pull p = {.link_path = j->link_path,
+		.worker_id = j->source_id,
+		.incarnation = j->source_incarnation,
+		.lease = j->lease,
+		.n_tokens = j->n_tokens,
+		.src_pages = j->src_pages,
+		.dst_pages = j->pages,
+		.n_pages = j->n_state_pages,
+		.src_slot = j->src_slot,
+		.dst_slot = j->slot,
+		.digest = j->digest};
+
+	return importer_pull(d->w->importer, &p, on_pulled, j, &j->pull, err);
+}
+
+static void take_room(struct dw *d, struct dw_job *j)
+{
+	status pages, slot;
+
+	j->n_pages = pages_needed(j->n_tokens);
+	pages = pool_take(d->w->pages, j->pages, j->n_pages);
+	slot = pool_take(d->w->slots, &j->slot, 1);
+	assert(pages == ST_OK && slot == ST_OK); /* dw_has_room */
+}
+
+/* false: what it needs is not there yet; it stays where it is. */
+static bool admit(struct dw *d, struct dw_job *j)
+{
+	struct err err;
+	status st;
+
+	if (!dw_has_room(d, j->n_tokens))
+		return false;
+	take_room(d, j);
+	st = start_pull(d, j, &err);
+	if (st == ST_OK) {
+		dw_move(d, j, DW_STARTED);
+		return true;
+	}
+	pool_give(d->w->pages, j->pages, j->n_pages);
+	pool_give(d->w->slots, &j->slot, 1);
+	j->n_pages = 0;
+	if (st == ST_LIMIT)
+		return false; /* as many pulls as the importer runs at a time */
+	d->w->stats.v[STAT_handover_failed]++;
+	dw_reject(d, j, REJECT_SOURCE, err.text);
+	return true;
+}
+
+/* In order of arrival; nothing new while running rows want pages. */
+void dw_admit(struct dw *d)
+{
+	if (d->count[DW_QUEUED] == 0 || d->starved || fault_paused(FAULT_adopt))
+		return;
+	for (uint32_t i = 0; i < d->n_order;) {
+		struct dw_job *j = &d->jobs[d->order[i]];
+		uint32_t n = d->n_order;
+
+		if (j->state == DW_QUEUED && !admit(d, j))
+			return;
+		i += d->n_order == n; /* a rejected job left the list */
+	}
+}
+
+static void say_adopted(struct dw *d, struct dw_job *j)
+{
+	uint64_t wait = clock_ns() - j->arrived_ns;
+	struct msg_adopted m = {.router = j->req.router,
+		.seq = j->req.seq,
+		.attempt = j->req.attempt,
+		.bytes = j->pulled.bytes,
+		.copy_ns = j->pulled.copy_ns,
+		.wait_ns = wait,
+		.transport = bytes_of_str(transport_name(j->pulled.transport))};
+
+	j->adopted = true;
+	log_info("adopted " REQ_FMT
+		 " from=%s tokens=%u bytes=%llu transport=%s wait_ms=%llu",
+		REQ_ARG(j->req), j->source_id, j->n_tokens, (unsigned long long)m.bytes,
+		transport_name(j->pulled.transport),
+		(unsigned long long)(wait / NS_PER_MS));
+	routers_send(d->w->routers, j->req.router, MSG_adopted, &m);
+}
+
+static bool join(struct dw *d, struct dw_job *j)
+{
+	struct eng_join terms = {.tag = j->tag,
+		.pages = j->pages,
+		.n_pages = j->n_state_pages,
+		.slot = j->slot,
+		.n_tokens = j->n_tokens,
+		.input = j->last_token,
+		.how = j->how,
+		.steps_max = j->n_end - j->n_tokens};
+
+	if (engine_join(d->w->engine, &terms) != ST_OK)
+		return false; /* its queue is full: at the next turn */
+	j->n_told = j->n_state_pages;
+	dw_move(d, j, DW_JOINED);
+	return true;
+}
+
+void dw_join(struct dw *d)
+{
+	uint32_t rows = d->count[DW_RUNNING] + d->count[DW_LEAVING];
+
+	if (d->count[DW_READY] == 0 || fault_paused(FAULT_adopted))
+		return;
+	for (uint32_t i = 0; i < d->n_order && rows < d->w->conf->max_num_seqs; i++) {
+		struct dw_job *j = &d->jobs[d->order[i]];
+
+		if (j->state != DW_READY)
+			continue;
+		if (!j->adopted)
+			say_adopted(d, j);
+		if (fault_paused(FAULT_decode) || !join(d, j))
+			return;
+		rows++;
+	}
+}

@@ -1,0 +1,182 @@
+/* An adopt message becomes a job, or is answered with the reason why not. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/worker/answer.h"
+#include "common/worker/sampling.h"
+#include "decode-worker/decode.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool copy_text(char *out, size_t size, struct bytes text)
+{
+	if (text.len == 0 || text.len >= size || memchr(text.at, 0, text.len) != NULL)
+		return false;
+	memcpy(out, text.at, text.len);
+	out[text.len] = 0;
+	return true;
+}
+
+static status check_ids(struct dw *d, const struct msg_adopt *m, struct err *err)
+{
+	size_t n = wire_count(m->generated, uint32_t);
+
+	for (size_t i = 0; i < n; i++)
+		if (wire_u32(m->generated, i) >= d->w->n_valid)
+			return err_set(err, ST_INVALID,
+				"generated id %u at %zu; the vocabulary has %u",
+				wire_u32(m->generated, i), i, d->w->n_valid);
+	return ST_OK;
+}
+
+/* The numbers must describe one sequence: the state covers all but the last token. */
+static status check_counts(struct dw *d, const struct msg_adopt *m, struct err *err)
+{
+	size_t n_gen = wire_count(m->generated, uint32_t);
+	uint64_t n_pages = wire_count(m->pages, uint32_t);
+
+	if (n_gen == 0)
+		return err_set(
+			err, ST_INVALID, "no generated token: the first is the input");
+	if (m->n_prompt == 0 || m->n_tokens != m->n_prompt + n_gen - 1)
+		return err_set(err, ST_INVALID,
+			"the state covers %" PRIu64 " tokens; prompt %" PRIu64
+			" and %zu generated make %" PRIu64,
+			m->n_tokens, m->n_prompt, n_gen, m->n_prompt + n_gen - 1);
+	if (n_pages != CEIL_DIV(m->n_tokens, PAGE_TOKENS))
+		return err_set(err, ST_INVALID,
+			"%" PRIu64 " pages for %" PRIu64 " tokens", n_pages, m->n_tokens);
+	if (m->slot == 0)
+		return err_set(err, ST_INVALID, "slot 0 holds no state");
+	return check_ids(d, m, err);
+}
+
+static bool queue_full(const struct dw *d, uint32_t n_tokens)
+{
+	bool at_once = d->count[DW_QUEUED] == 0 && dw_has_room(d, n_tokens);
+
+	return !at_once && d->count[DW_QUEUED] >= d->w->conf->max_queued;
+}
+
+static status fill_job(
+	struct dw *d, struct dw_job *j, const struct msg_adopt *m, struct err *err)
+{
+	struct sampling s = SAMPLING_OF(m);
+	uint32_t n_gen = (uint32_t)wire_count(m->generated, uint32_t);
+	uint64_t n_answer = MIN(m->max_tokens, (uint64_t)d->w->len_max - m->n_prompt);
+
+	*j = (struct dw_job){.d = d,
+		.req = wire_request_of(m),
+		.source_incarnation = m->source_incarnation,
+		.lease = m->lease,
+		.src_slot = (uint32_t)m->slot,
+		.digest = m->has_digest && m->digest,
+		.n_prompt = (uint32_t)m->n_prompt,
+		.n_generated = n_gen,
+		.n_tokens = (uint32_t)m->n_tokens,
+		.last_token = wire_u32(m->generated, n_gen - 1),
+		.n_end = (uint32_t)(m->n_prompt + MAX(n_answer, n_gen) - 1),
+		.n_state_pages = (uint32_t)wire_count(m->pages, uint32_t),
+		.arrived_ns = clock_ns()};
+	if (!copy_text(j->source_id, sizeof(j->source_id), m->source_id) ||
+		!copy_text(j->link_path, sizeof(j->link_path), m->link_path))
+		return err_set(
+			err, ST_INVALID, "source_id or link_path is no usable text");
+	j->pages_max = CEIL_DIV(MAX(j->n_end, j->n_tokens + 1), PAGE_TOKENS);
+	j->src_pages = mem_take(j->n_state_pages, sizeof(*j->src_pages));
+	j->pages = mem_take(j->pages_max, sizeof(*j->pages));
+	if (j->src_pages == NULL || j->pages == NULL)
+		return err_set(err, ST_LIMIT, "no request memory");
+	memcpy(j->src_pages, m->pages.at, m->pages.len);
+	if (sampling_row(&j->how, &s, err) != ST_OK)
+		return ST_INVALID;
+	j->how.choice = (uint32_t)m->choice;
+	return dw_text_init(&j->text, d->w->tokenizer, m, err);
+}
+
+/* The answer may have ended already, by the rules that hold for every later token. */
+static bool ended_already(
+	struct dw_job *j, const struct msg_adopt *m, enum wire_finish *why)
+{
+	for (uint32_t i = 0; i < j->n_generated; i++) {
+		bool end = dw_text_feed(&j->text, wire_u32(m->generated, i), why);
+
+		if (end && (*why == FINISH_STOP_STRING || i + 1 == j->n_generated))
+			return true;
+	}
+	*why = FINISH_LENGTH;
+	return j->n_tokens >= j->n_end;
+}
+
+static void drop(struct dw_job *j)
+{
+	mem_give(j->src_pages);
+	mem_give(j->pages);
+	dw_text_release(&j->text);
+	*j = (struct dw_job){0};
+}
+
+static void add_job(struct dw *d, const struct msg_adopt *m)
+{
+	struct wire_request r = wire_request_of(m);
+	enum wire_finish why;
+	struct dw_job made;
+	struct dw_job *j;
+	uint32_t index;
+	struct err err;
+	status st = fill_job(d, &made, m, &err);
+
+	if (st == ST_OK && !reqmap_add(d->requests, r, &index))
+		st = err_set(&err, ST_LIMIT, "every place is taken");
+	if (st != ST_OK) {
+		drop(&made);
+		answer_rejected(d->w, r, st == ST_LIMIT ? REJECT_FULL : REJECT_INVALID,
+			st == ST_LIMIT, "%s", err.text);
+		return;
+	}
+	j = &d->jobs[index];
+	*j = made;
+	j->state = DW_QUEUED;
+	j->tag = (uint64_t)++d->last_use << 32 | index;
+	d->count[DW_QUEUED]++;
+	d->order[d->n_order++] = index;
+	if (ended_already(j, m, &why))
+		dw_finish(d, j, why, NULL);
+	else
+		dw_admit(d); /* at once, so that the next message finds the true queue */
+}
+
+status dw_on_adopt(void *self, const void *msg, struct err *err)
+{
+	struct dw *d = self;
+	const struct msg_adopt *m = msg;
+	struct wire_request r = wire_request_of(m);
+	struct err why;
+
+	(void)err;
+	if (!service_accepts(d->w))
+		answer_rejected(
+			d->w, r, REJECT_DRAINING, true, "this worker is draining");
+	else if (!m->final)
+		answer_rejected(
+			d->w, r, REJECT_SOURCE, true, "early adopts are not served");
+	else if (dw_find(d, r) != NULL || tombs_has(d->w->tombs, r))
+		answer_rejected(d->w, r, REJECT_DUPLICATE, false,
+			"attempt %u of this request was here already", r.attempt);
+	else if (check_counts(d, m, &why) != ST_OK)
+		answer_rejected(d->w, r, REJECT_INVALID, false, "%s", why.text);
+	else if (m->n_tokens >= d->w->len_max)
+		answer_rejected(d->w, r, REJECT_TOO_LONG, false,
+			"%" PRIu64 " tokens and one to come; a sequence may have %u",
+			m->n_tokens, d->w->len_max);
+	else if (queue_full(d, (uint32_t)m->n_tokens))
+		answer_rejected(d->w, r, REJECT_FULL, true,
+			"%u requests wait, %u pages and %u slots are free",
+			d->count[DW_QUEUED], pool_count(d->w->pages, POOL_FREE),
+			pool_count(d->w->slots, POOL_FREE));
+	else
+		add_job(d, m);
+	return ST_OK;
+}

@@ -1,0 +1,168 @@
+/* Steps of the engine: tokens go to their routers, ends are found, pages are added. */
+#include "common/base/log.h"
+#include "common/worker/answer.h"
+#include "decode-worker/decode.h"
+
+#include <assert.h>
+
+/* The row that a token belongs to; NULL: it ended, and the engine had not heard yet. */
+static struct dw_job *running(struct dw *d, uint64_t tag)
+{
+	uint32_t index = (uint32_t)tag;
+	struct dw_job *j = &d->jobs[index];
+
+	assert(index < d->capacity);
+	return j->tag == tag && j->state == DW_RUNNING ? j : NULL;
+}
+
+/* Rows of a router that is gone are not running, so ROUTERS_MAX boxes are enough. */
+static struct dw_out *outbox(struct dw *d, uint64_t router)
+{
+	uint32_t i = 0;
+
+	while (d->out[i].n > 0 && d->out[i].router != router) {
+		i++;
+		assert(i < ROUTERS_MAX);
+	}
+	d->out[i].router = router;
+	return &d->out[i];
+}
+
+static void end_row(struct dw *d, struct dw_job *j, enum wire_finish reason)
+{
+	d->ends[d->n_ends++] = (struct dw_end){.job = j, .reason = reason};
+}
+
+static void take_token(struct dw *d, struct dw_job *j, const struct eng_token *t)
+{
+	struct dw_out *o;
+	enum wire_finish why;
+
+	assert(t->position == j->n_tokens + 1);
+	if (t->flags & SAMPLE_NAN) {
+		end_row(d, j, FINISH_NAN);
+		return;
+	}
+	j->n_tokens++;
+	j->n_generated++;
+	j->last_token = t->token;
+	o = outbox(d, j->req.router);
+	o->records[o->n++] = (struct wire_token){.seq = j->req.seq,
+		.attempt = j->req.attempt,
+		.token = t->token,
+		.choice = (uint16_t)j->how.choice,
+		.logprob = t->logprob};
+	if (dw_text_feed(&j->text, t->token, &why))
+		end_row(d, j, why);
+	else if (j->n_tokens >= j->n_end)
+		end_row(d, j, FINISH_LENGTH);
+}
+
+static void send_tokens(struct dw *d, uint64_t step)
+{
+	for (uint32_t i = 0; i < ROUTERS_MAX && d->out[i].n > 0; i++) {
+		struct dw_out *o = &d->out[i];
+		struct msg_tokens m = {.router = o->router,
+			.step = step,
+			.records = {
+				(const uint8_t *)o->records, o->n * sizeof(*o->records)}};
+
+		routers_send(d->w->routers, o->router, MSG_tokens, &m);
+		o->n = 0;
+	}
+}
+
+/* After the tokens, so that a router has them all when it hears of the end. */
+static void send_ends(struct dw *d)
+{
+	for (uint32_t i = 0; i < d->n_ends; i++) {
+		bool nan = d->ends[i].reason == FINISH_NAN;
+
+		worker_note_nan(d->w, nan);
+		dw_finish(d, d->ends[i].job, d->ends[i].reason,
+			nan ? "NaN or infinite logits" : NULL);
+	}
+	d->n_ends = 0;
+}
+
+void dw_step(struct dw *d, const struct eng_result *r)
+{
+	struct stats *s = &d->w->stats;
+
+	s->v[STAT_decode_steps]++;
+	s->v[STAT_decode_tokens] += r->n;
+	s->v[STAT_decode_rows_max] = MAX(s->v[STAT_decode_rows_max], r->n);
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct dw_job *j = running(d, r->tokens[i].tag);
+
+		if (j != NULL)
+			take_token(d, j, &r->tokens[i]);
+	}
+	send_tokens(d, r->epoch);
+	send_ends(d);
+}
+
+/* ---- growth ---- */
+
+/* The page of the next token and one ahead of it, since the engine is some steps ahead
+ * of what is known here; never more than the answer can need. */
+static uint32_t pages_wanted(const struct dw_job *j)
+{
+	return MIN(CEIL_DIV(j->n_tokens + 1 + PAGE_TOKENS, PAGE_TOKENS), j->pages_max);
+}
+
+/* Pages that the engine has not been told of yet (its queue was full, or they came with
+ * the admission). */
+static void tell(struct dw *d, struct dw_job *j)
+{
+	if (j->n_told < j->n_pages &&
+		engine_grow(d->w->engine, j->tag, j->pages + j->n_told,
+			j->n_pages - j->n_told) == ST_OK)
+		j->n_told = j->n_pages;
+}
+
+/* false: it stands still for want of a page. */
+static bool grow(struct dw *d, struct dw_job *j)
+{
+	while (j->n_pages < pages_wanted(j)) {
+		if (pool_take(d->w->pages, &j->pages[j->n_pages], 1) != ST_OK) {
+			d->starved = true;
+			break;
+		}
+		pool_fill_done(d->w->pages, &j->pages[j->n_pages], 1);
+		j->n_pages++;
+	}
+	tell(d, j);
+	return j->n_pages * PAGE_TOKENS > j->n_tokens;
+}
+
+/* The youngest of those that have generated least. */
+static struct dw_job *least_progress(struct dw *d)
+{
+	struct dw_job *least = NULL;
+
+	for (uint32_t i = 0; i < d->n_order; i++) {
+		struct dw_job *j = &d->jobs[d->order[i]];
+
+		if (j->state == DW_RUNNING &&
+			(least == NULL || j->n_generated <= least->n_generated))
+			least = j;
+	}
+	return least;
+}
+
+void dw_grow(struct dw *d)
+{
+	bool stuck = false;
+
+	d->starved = false;
+	for (uint32_t i = 0; d->count[DW_RUNNING] > 0 && i < d->n_order; i++) {
+		struct dw_job *j = &d->jobs[d->order[i]];
+
+		if (j->state == DW_RUNNING && !grow(d, j))
+			stuck = true;
+	}
+	/* Pages of a row that is leaving are on their way. */
+	if (stuck && d->count[DW_LEAVING] == 0)
+		dw_evict(d, least_progress(d));
+}

@@ -1,0 +1,110 @@
+/* The prefill role: its jobs and what it knows of passes in flight. Private to this
+ * folder. */
+#ifndef PREFILL_WORKER_PREFILL_H
+#define PREFILL_WORKER_PREFILL_H
+#include "common/worker/reqmap.h"
+#include "common/worker/worker.h"
+#include "prefill-worker/pw_sched.h"
+
+/* A prompt on its way to a lease. Only pw_move() writes the state.
+ *
+ *   QUEUED --admitted--> FILLING --sampled--> COMPUTED --granted--> EXPORTED
+ *      |                  |    \                 |                     |
+ *      |                  |     +--ended------+  |                     | lease ended
+ *      +------ended-------+--NaN--+           |  |                     |
+ *                                 v           v  v                     v
+ *                                GONE <-- LEAVING    (no pass in flight) GONE
+ *
+ * QUEUED    holds its ids, no pages
+ * FILLING   holds pages and a slot; in_flight chunks are with the engine
+ * COMPUTED  all tokens done, first token sampled; the lease is not granted yet
+ * EXPORTED  the lease holds pages and slot; the router was told
+ * LEAVING   withdrawn while a pass may still touch its pages (page rule 4) */
+enum pw_state {
+	PW_GONE,
+	PW_QUEUED,
+	PW_FILLING,
+	PW_COMPUTED,
+	PW_EXPORTED,
+	PW_LEAVING,
+	PW__STATES
+};
+enum pw_event {
+	PW_ADMITTED,
+	PW_SAMPLED,
+	PW_NAN,
+	PW_GRANTED,
+	PW_ENDED, /* cancel, deadline, router lost, drain cut */
+	PW_QUIET, /* no chunk in flight any more */
+	PW_LEASE_ENDED,
+	PW__EVENTS,
+};
+
+struct pw_job {
+	enum pw_state state;
+	struct wire_request req;
+	uint32_t *ids; /* prompt, and for a replay what was generated so far */
+	uint32_t n_ids;
+	uint32_t *pages; /* n_pages = ceil(n_ids / PAGE_TOKENS), taken at admission */
+	uint32_t n_pages;
+	uint32_t slot;
+	uint32_t next;      /* tokens given to the engine */
+	uint32_t done;      /* tokens computed */
+	uint32_t in_flight; /* chunks */
+	struct sample_row how;
+	struct wire_first first;
+	uint64_t lease;
+	uint64_t arrived_ns, started_ns, computed_ns;
+	uint64_t deadline_ns; /* 0: none */
+};
+
+/* One pass with the engine; the engine holds two, results come in order. */
+#define PASSES_MAX 4u
+struct pw_chunk {
+	uint32_t job;
+	uint32_t n_tokens;
+};
+struct pw_pass {
+	uint64_t epoch;
+	struct pw_chunk *chunks; /* [max_num_seqs] */
+	uint32_t n;
+};
+
+struct pw {
+	struct worker *w;
+	struct reqmap *requests;
+	struct pw_job *jobs; /* by index of requests */
+	uint32_t capacity;
+	uint32_t *order; /* live jobs, oldest first */
+	uint32_t n_order;
+	uint32_t count[PW__STATES];
+	struct pw_pass passes[PASSES_MAX]; /* ring */
+	uint32_t first_pass, n_passes;
+	/* Scratch of one scheduling, start-up memory. */
+	struct eng_chunk *eng_chunks; /* [max_num_seqs] */
+	struct pw_take *takes;        /* [max_num_seqs] */
+	uint32_t *left, *waiting;     /* [capacity] */
+};
+
+/* pw_job.c */
+/* The pair is impossible (an assert) unless the table knows it. */
+void pw_move(struct pw *p, struct pw_job *j, enum pw_event ev);
+bool pw_move_known(enum pw_state state, enum pw_event ev);
+/* PW_ENDED, and PW_QUIET at once when no chunk is in flight. The job may be gone after
+ * it. reason and text go to the router unless the prompt was exported already. */
+void pw_end(struct pw *p, struct pw_job *j, enum wire_finish reason, const char *text);
+struct pw_job *pw_find(struct pw *p, struct wire_request r);
+/* Pages and slot for the oldest queued prompts, as far as there are any. */
+void pw_admit(struct pw *p);
+/* true: pages and a slot for n_ids tokens are free right now. */
+bool pw_has_room(const struct pw *p, uint32_t n_ids);
+/* COMPUTED jobs become leases, and their routers are told. */
+void pw_grant(struct pw *p);
+void pw_on_lease_freed(void *ctx, const struct lease *lease);
+
+/* pw_pass.c */
+/* As many passes as the engine takes. */
+void pw_pass_form(struct pw *p);
+void pw_pass_done(struct pw *p, const struct eng_result *r);
+
+#endif

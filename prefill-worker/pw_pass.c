@@ -1,0 +1,148 @@
+/* Passes: chunks of several prompts go to the engine, results come back in order. */
+#include "common/base/clock.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "prefill-worker/prefill.h"
+
+#include <assert.h>
+
+/* FILLING jobs with tokens left, oldest first. */
+static uint32_t collect(struct pw *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->n_order; i++) {
+		const struct pw_job *j = &p->jobs[p->order[i]];
+
+		if (j->state != PW_FILLING || j->next == j->n_ids)
+			continue;
+		p->waiting[n] = p->order[i];
+		p->left[n++] = j->n_ids - j->next;
+	}
+	return n;
+}
+
+static struct eng_chunk chunk_of(const struct pw *p, uint32_t index, uint32_t n_tokens)
+{
+	const struct pw_job *j = &p->jobs[index];
+	uint32_t end = j->next + n_tokens;
+
+	return (struct eng_chunk){
+		.tag = index,
+		.ids = j->ids + j->next,
+		.n_tokens = n_tokens,
+		.pos = j->next,
+		.pages = j->pages,
+		.n_pages = CEIL_DIV(end, PAGE_TOKENS),
+		.zero_from = CEIL_DIV(j->next, PAGE_TOKENS),
+		.slot = j->slot,
+		.sample = end == j->n_ids,
+		.how = j->how,
+	};
+}
+
+/* The engine has taken it: now the jobs know. */
+static void record(struct pw *p, uint64_t epoch, uint32_t n)
+{
+	struct pw_pass *pass = &p->passes[(p->first_pass + p->n_passes) % PASSES_MAX];
+	uint64_t now = clock_ns();
+
+	p->n_passes++;
+	pass->epoch = epoch;
+	pass->n = n;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t index = p->waiting[p->takes[i].item];
+		struct pw_job *j = &p->jobs[index];
+
+		pass->chunks[i] =
+			(struct pw_chunk){.job = index, .n_tokens = p->takes[i].n_tokens};
+		if (j->next == 0)
+			j->started_ns = now;
+		j->next += p->takes[i].n_tokens;
+		j->in_flight++;
+	}
+}
+
+void pw_pass_form(struct pw *p)
+{
+	const struct worker_conf *conf = p->w->conf;
+
+	while (p->count[PW_FILLING] > 0 && p->n_passes < PASSES_MAX &&
+		engine_prefill_room(p->w->engine) && !fault_paused(FAULT_prefill)) {
+		uint32_t n = collect(p);
+		uint64_t epoch;
+
+		n = pw_sched_pass(p->left, n, (uint32_t)conf->max_num_batched_tokens,
+			(uint32_t)conf->max_num_seqs, p->takes);
+		if (n == 0)
+			return;
+		for (uint32_t i = 0; i < n; i++)
+			p->eng_chunks[i] = chunk_of(
+				p, p->waiting[p->takes[i].item], p->takes[i].n_tokens);
+		if (engine_prefill(p->w->engine, p->eng_chunks, n, &epoch) != ST_OK)
+			return; /* at the next result */
+		record(p, epoch, n);
+	}
+}
+
+static void say_progress(struct pw *p, const struct pw_job *j)
+{
+	uint32_t n_pages = CEIL_DIV(j->done, PAGE_TOKENS);
+	struct msg_progress m = {.router = j->req.router,
+		.seq = j->req.seq,
+		.attempt = j->req.attempt,
+		.has_pages = true,
+		.pages = {(const uint8_t *)j->pages, n_pages * sizeof(*j->pages)},
+		.has_slot = true,
+		.slot = j->slot,
+		.tokens_final = j->done};
+
+	routers_send(p->w->routers, j->req.router, MSG_progress, &m);
+}
+
+static const struct eng_token *token_of(const struct eng_result *r, uint32_t index)
+{
+	for (uint32_t i = 0; i < r->n; i++)
+		if (r->tokens[i].tag == index)
+			return &r->tokens[i];
+	return NULL;
+}
+
+static void prompt_done(struct pw *p, struct pw_job *j, const struct eng_result *r)
+{
+	const struct eng_token *t = token_of(r, (uint32_t)(j - p->jobs));
+
+	assert(t != NULL && t->position == j->n_ids);
+	worker_note_nan(p->w, (t->flags & SAMPLE_NAN) != 0);
+	if (t->flags & SAMPLE_NAN) {
+		pw_move(p, j, PW_NAN);
+		return;
+	}
+	j->first = (struct wire_first){.token = t->token, .logprob = t->logprob};
+	pw_move(p, j, PW_SAMPLED);
+}
+
+void pw_pass_done(struct pw *p, const struct eng_result *r)
+{
+	struct pw_pass *pass = &p->passes[p->first_pass];
+
+	assert(p->n_passes > 0 && pass->epoch == r->epoch);
+	p->first_pass = (p->first_pass + 1) % PASSES_MAX;
+	p->n_passes--;
+	p->w->stats.v[STAT_prefill_tokens] += r->n_rows;
+	p->w->stats.v[STAT_prefill_steps]++;
+	for (uint32_t i = 0; i < pass->n; i++) {
+		struct pw_job *j = &p->jobs[pass->chunks[i].job];
+
+		j->in_flight--;
+		j->done += pass->chunks[i].n_tokens;
+		if (j->state == PW_LEAVING) {
+			if (j->in_flight == 0)
+				pw_move(p, j, PW_QUIET);
+		} else if (j->done == j->n_ids) {
+			prompt_done(p, j, r);
+		} else {
+			say_progress(p, j);
+		}
+	}
+}

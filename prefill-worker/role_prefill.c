@@ -1,0 +1,281 @@
+/* The prefill role: messages of routers become jobs; each turn admits, forms passes and
+ * grants leases. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/worker/answer.h"
+#include "common/worker/sampling.h"
+#include "prefill-worker/prefill.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- messages ---- */
+
+/* What is wrong with a request by itself; the worker's load is another question. */
+static status check_prefill(struct pw *p, const struct msg_prefill *m,
+	struct sample_row *how, struct err *err)
+{
+	struct sampling s = SAMPLING_OF(m);
+	size_t n = wire_count(m->ids, uint32_t);
+
+	if (n == 0 || m->n_prompt == 0 || m->n_prompt > n)
+		return err_set(err, ST_INVALID,
+			"%zu ids with a prompt of %" PRIu64 " tokens", n, m->n_prompt);
+	if (m->n != 1)
+		return err_set(err, ST_INVALID,
+			"n=%" PRIu64 ": this worker prefills for one choice a request",
+			m->n);
+	for (size_t i = 0; i < n; i++)
+		if (wire_u32(m->ids, i) >= p->w->n_valid)
+			return err_set(err, ST_INVALID,
+				"id %u at position %zu; the vocabulary has %u",
+				wire_u32(m->ids, i), i, p->w->n_valid);
+	return sampling_row(how, &s, err);
+}
+
+static bool queue_full(const struct pw *p, uint32_t n_ids)
+{
+	bool at_once = p->count[PW_QUEUED] == 0 && pw_has_room(p, n_ids);
+
+	return !at_once && p->count[PW_QUEUED] >= p->w->conf->max_queued;
+}
+
+static struct pw_job *add_job(struct pw *p, const struct msg_prefill *m)
+{
+	uint32_t n = (uint32_t)wire_count(m->ids, uint32_t);
+	uint32_t n_pages = CEIL_DIV(n, PAGE_TOKENS);
+	uint32_t *ids = mem_take(n, sizeof(*ids));
+	uint32_t *pages = mem_take(n_pages, sizeof(*pages));
+	struct wire_request r = wire_request_of(m);
+	struct pw_job *j;
+	uint32_t index;
+
+	if (ids == NULL || pages == NULL || !reqmap_add(p->requests, r, &index)) {
+		mem_give(ids);
+		mem_give(pages);
+		return NULL;
+	}
+	memcpy(ids, m->ids.at, n * sizeof(*ids));
+	j = &p->jobs[index];
+	*j = (struct pw_job){.state = PW_QUEUED,
+		.req = r,
+		.ids = ids,
+		.n_ids = n,
+		.pages = pages,
+		.n_pages = n_pages,
+		.arrived_ns = clock_ns()};
+	if (m->has_deadline_ms)
+		j->deadline_ns =
+			j->arrived_ns + MIN(m->deadline_ms, UINT32_MAX) * NS_PER_MS;
+	p->count[PW_QUEUED]++;
+	p->order[p->n_order++] = index;
+	return j;
+}
+
+static status on_prefill(void *self, const void *msg, struct err *err)
+{
+	struct pw *p = self;
+	const struct msg_prefill *m = msg;
+	struct wire_request r = wire_request_of(m);
+	size_t n = wire_count(m->ids, uint32_t);
+	struct sample_row how;
+	struct err why;
+	struct pw_job *j;
+
+	(void)err;
+	if (!service_accepts(p->w)) {
+		answer_rejected(
+			p->w, r, REJECT_DRAINING, true, "this worker is draining");
+	} else if (pw_find(p, r) != NULL || tombs_has(p->w->tombs, r)) {
+		answer_rejected(p->w, r, REJECT_DUPLICATE, false,
+			"attempt %u of this request was here already", r.attempt);
+	} else if (check_prefill(p, m, &how, &why) != ST_OK) {
+		answer_rejected(p->w, r, REJECT_INVALID, false, "%s", why.text);
+	} else if (n > p->w->len_max) {
+		answer_rejected(p->w, r, REJECT_TOO_LONG, false,
+			"%zu tokens; a sequence may have %u", n, p->w->len_max);
+	} else if (queue_full(p, (uint32_t)n) || (j = add_job(p, m)) == NULL) {
+		answer_rejected(p->w, r, REJECT_FULL, true,
+			"%u requests wait, %u pages and %u slots are free",
+			p->count[PW_QUEUED], pool_count(p->w->pages, POOL_FREE),
+			pool_count(p->w->slots, POOL_FREE));
+	} else {
+		j->how = how;
+		j->how.position = j->n_ids; /* the first token stands behind the ids */
+		pw_admit(p); /* at once, so that the next message finds the true queue */
+	}
+	return ST_OK;
+}
+
+static status on_cancel(void *self, const void *msg, struct err *err)
+{
+	struct pw *p = self;
+	const struct msg_cancel *m = msg;
+	struct wire_request r = wire_request_of(m);
+	struct pw_job *j = pw_find(p, r);
+
+	(void)err;
+	if (j != NULL)
+		pw_end(p, j, FINISH_CANCELLED, NULL);
+	else
+		answer_freed(p->w, r); /* it ended before the cancel came */
+	return ST_OK;
+}
+
+static status on_release(void *self, const void *msg, struct err *err)
+{
+	struct pw *p = self;
+	const struct msg_release *m = msg;
+	struct wire_request r = wire_request_of(m);
+	struct pw_job *j = pw_find(p, r);
+
+	if (j == NULL) {
+		answer_freed(p->w, r);
+		return ST_OK;
+	}
+	if (j->state != PW_EXPORTED || j->lease != m->lease)
+		return err_set(err, ST_INVALID,
+			REQ_FMT " has lease %" PRIu64 ", not %" PRIu64, REQ_ARG(r),
+			j->lease, m->lease);
+	lease_release(p->w->leases, m->lease);
+	return ST_OK;
+}
+
+static const struct role_handler handlers[] = {
+	{MSG_prefill, on_prefill},
+	{MSG_cancel, on_cancel},
+	{MSG_release, on_release},
+};
+
+/* ---- the role's functions ---- */
+
+static status start(struct worker *w, void **self, struct err *err)
+{
+	uint32_t seqs = (uint32_t)w->conf->max_num_seqs;
+	struct pw *p = mem_alloc(1, sizeof(*p));
+
+	(void)err;
+	p->w = w;
+	p->capacity = pool_size(w->slots) + (uint32_t)w->conf->max_queued + 1;
+	p->requests = reqmap_create(p->capacity);
+	p->jobs = mem_alloc(p->capacity, sizeof(*p->jobs));
+	p->order = mem_alloc(p->capacity, sizeof(*p->order));
+	p->left = mem_alloc(p->capacity, sizeof(*p->left));
+	p->waiting = mem_alloc(p->capacity, sizeof(*p->waiting));
+	p->eng_chunks = mem_alloc(seqs, sizeof(*p->eng_chunks));
+	p->takes = mem_alloc(seqs, sizeof(*p->takes));
+	for (uint32_t i = 0; i < PASSES_MAX; i++)
+		p->passes[i].chunks = mem_alloc(seqs, sizeof(struct pw_chunk));
+	leases_on_freed(w->leases, pw_on_lease_freed, p);
+	*self = p;
+	return ST_OK;
+}
+
+static void stop(void *self)
+{
+	struct pw *p = self;
+
+	leases_on_freed(p->w->leases, NULL, NULL);
+	for (uint32_t i = 0; i < p->n_order; i++) {
+		mem_give(p->jobs[p->order[i]].ids);
+		mem_give(p->jobs[p->order[i]].pages);
+	}
+	for (uint32_t i = 0; i < PASSES_MAX; i++)
+		mem_free(p->passes[i].chunks);
+	reqmap_destroy(p->requests);
+	mem_free(p->jobs);
+	mem_free(p->order);
+	mem_free(p->left);
+	mem_free(p->waiting);
+	mem_free(p->eng_chunks);
+	mem_free(p->takes);
+	mem_free(p);
+}
+
+static void on_result(void *self, const struct eng_result *r)
+{
+	if (r->kind == ENG_PREFILLED)
+		pw_pass_done(self, r);
+}
+
+/* Ending a job takes it out of order[], so these walk from the youngest. */
+static void end_overdue(struct pw *p, uint64_t now)
+{
+	for (uint32_t i = p->n_order; i-- > 0;) {
+		struct pw_job *j = &p->jobs[p->order[i]];
+
+		if (j->deadline_ns != 0 && now >= j->deadline_ns &&
+			(j->state == PW_QUEUED || j->state == PW_FILLING))
+			pw_end(p, j, FINISH_CANCELLED, "its deadline passed");
+	}
+}
+
+static void turn(void *self)
+{
+	struct pw *p = self;
+
+	end_overdue(p, clock_ns());
+	pw_admit(p);
+	pw_pass_form(p);
+	pw_grant(p);
+}
+
+static void cut(void *self, enum wire_finish reason, const char *text)
+{
+	struct pw *p = self;
+
+	for (uint32_t i = p->n_order; i-- > 0;)
+		pw_end(p, &p->jobs[p->order[i]], reason, text);
+}
+
+static bool drained(const void *self)
+{
+	const struct pw *p = self;
+
+	return p->n_order == 0;
+}
+
+/* Leases stay: another router may know nothing of them, but an importer may be reading;
+ * they run out by time. */
+static void router_lost(void *self, uint64_t router)
+{
+	struct pw *p = self;
+
+	for (uint32_t i = p->n_order; i-- > 0;) {
+		struct pw_job *j = &p->jobs[p->order[i]];
+
+		if (j->req.router == router && j->state != PW_EXPORTED)
+			pw_end(p, j, FINISH_CANCELLED, "its router is gone");
+	}
+}
+
+static struct role_load load(const void *self)
+{
+	const struct pw *p = self;
+	struct role_load l = {.queued = p->count[PW_QUEUED],
+		.running = p->n_order - p->count[PW_QUEUED]};
+
+	for (uint32_t i = 0; i < p->n_order; i++) {
+		const struct pw_job *j = &p->jobs[p->order[i]];
+
+		if (j->state == PW_QUEUED || j->state == PW_FILLING)
+			l.queued_tokens += j->n_ids - j->done;
+	}
+	return l;
+}
+
+const struct role role_prefill = {
+	.name = "prefill",
+	.party = WIRE_PREFILL,
+	.handlers = handlers,
+	.n_handlers = COUNT(handlers),
+	.start = start,
+	.on_result = on_result,
+	.turn = turn,
+	.cut = cut,
+	.drained = drained,
+	.router_lost = router_lost,
+	.load = load,
+	.stop = stop,
+};

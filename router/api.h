@@ -1,0 +1,122 @@
+/* Bodies of requests, parsed and checked: everything after this file is numbers and
+ * owned text. Nothing here knows workers or tokenizers; ids are checked against the
+ * vocabulary by the caller. */
+#ifndef ROUTER_API_H
+#define ROUTER_API_H
+#include "common/base/bytes.h"
+#include "common/base/err.h"
+#include "common/model/stop.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define API_DEPTH_MAX    128u /* nesting of JSON in a body */
+#define API_PROMPTS_MAX  256u /* prompts of one /v1/completions */
+#define API_MESSAGES_MAX 65536u
+#define API_ID_MAX       0xFFFFFFFEu
+
+/* What a client is told when a request fails. Static type and code; message bounded,
+ * with at most 200 bytes of the client's own text in it, valid UTF-8. */
+struct api_error {
+	unsigned http;    /* status */
+	const char *type; /* "invalid_request_error", "server_error", ... */
+	const char *code; /* "invalid_value", ...; NULL: null */
+	char param[96];   /* "messages[3].content"; "": null */
+	char message[640];
+};
+
+/* Fills e; the type follows from the status. param may be NULL. Truncation never cuts a
+ * character. */
+void api_error_set(struct api_error *e, unsigned http, const char *code,
+	const char *param, const char *fmt, ...) PRINTF_LIKE(5, 6);
+
+enum gen_kind { GEN_CHAT, GEN_COMPLETION };
+
+/* One prompt of /v1/completions: text, or ids. Both NULL never; n counts ids, len bytes.
+ */
+struct gen_prompt {
+	char *text;
+	size_t len;
+	uint32_t *ids;
+	size_t n_ids;
+};
+
+/* A parsed generation request. Owns everything it points to (mem_take). has_X false:
+ * the field was absent or null, X then holds 0; defaults are the caller's (the model's
+ * generation_config, then OpenAI's). */
+struct gen_request {
+	enum gen_kind kind;
+	char *model; /* NULL: not given */
+
+	/* Chat: the JSON object that template_render takes: messages adapted
+	 * (template.h), the kwargs and the flags. */
+	char *render;
+	size_t render_len;
+
+	struct gen_prompt *prompts; /* completion: n_prompts >= 1 */
+	size_t n_prompts;
+
+	bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_min_p, has_seed;
+	bool has_thinking; /* chat_template_kwargs.enable_thinking was given */
+	bool thinking;
+	bool stream;
+	bool include_usage;
+	bool usage_each; /* stream_options.continuous_usage_stats */
+	bool ignore_eos;
+	uint64_t max_tokens; /* >= 1; max_completion_tokens wins over max_tokens */
+	double temperature;  /* 0 .. 2 */
+	double top_p;        /* (0, 1] */
+	double min_p;        /* [0, 1] */
+	uint32_t top_k;      /* 0: off (-1 and 0 in the request) */
+	int64_t seed;
+	uint32_t n;           /* choices, 1 */
+	struct stop_set stop; /* n = 0: none */
+
+	/* Names of members that were accepted and ignored, ", " between; cut at the end
+	 * of the array. For one log line per name set, not for the client. */
+	char ignored[256];
+};
+
+struct api_options {
+	/* Roles and their order go to the template as they came: no developer -> system,
+	 * no merging of system messages. */
+	bool strict_template;
+};
+
+/* false: *e says why, *req owns nothing. true: the caller releases *req. */
+MUST_CHECK bool api_parse_chat(struct gen_request *req, struct bytes body,
+	const struct api_options *options, struct api_error *e);
+MUST_CHECK bool api_parse_completion(struct gen_request *req, struct bytes body,
+	const struct api_options *options, struct api_error *e);
+/* Releases what it owns and zeroes it; a zeroed request is allowed. */
+void gen_request_release(struct gen_request *req);
+
+/* /tokenize, in vLLM's shape ({prompt | messages, ...}) or llama.cpp's ({content, ...}).
+ */
+enum tok_shape { TOK_SHAPE_VLLM, TOK_SHAPE_LLAMA };
+
+struct tok_request {
+	enum tok_shape shape;
+	char *model; /* NULL: not given */
+	char *text;  /* prompt or content; NULL: render is set */
+	size_t len;
+	char *render; /* messages, as in gen_request */
+	size_t render_len;
+	bool with_pieces;   /* return_token_strs (vLLM), with_pieces (llama.cpp) */
+	bool parse_special; /* added tokens are recognised in text (the default) */
+};
+
+MUST_CHECK bool api_parse_tokenize(struct tok_request *req, struct bytes body,
+	const struct api_options *options, struct api_error *e);
+void tok_request_release(struct tok_request *req);
+
+struct detok_request {
+	char *model;
+	uint32_t *ids;
+	size_t n_ids;
+};
+
+MUST_CHECK bool api_parse_detokenize(
+	struct detok_request *req, struct bytes body, struct api_error *e);
+void detok_request_release(struct detok_request *req);
+
+#endif

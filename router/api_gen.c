@@ -1,0 +1,233 @@
+/* Bodies of generation requests: the members that chat and completion share, and the
+ * prompts of completions. */
+#include "common/base/mem.h"
+#include "router/api_json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct api_range temperature_range = {0, 2, false, "a number from 0 to 2"};
+static const struct api_range top_p_range = {
+	0, 1, true, "a number above 0 and at most 1"};
+static const struct api_int_range positive = {
+	1, INT64_MAX, "an integer from 1 to 9223372036854775807"};
+static const struct api_int_range top_k_range = {
+	-1, INT32_MAX, "an integer from -1 to 2147483647"};
+static const struct api_int_range any_range = {INT64_MIN, INT64_MAX, "a 64-bit integer"};
+static const struct api_range min_p_range = {0, 1, false, "a number from 0 to 1"};
+
+void gen_request_release(struct gen_request *req)
+{
+	mem_give(req->model);
+	mem_give(req->render);
+	for (size_t i = 0; i < req->n_prompts; i++) {
+		mem_give(req->prompts[i].text);
+		mem_give(req->prompts[i].ids);
+	}
+	mem_give(req->prompts);
+	*req = (struct gen_request){0};
+}
+
+static bool add_stop(
+	struct gen_request *req, const json_t *v, const char *param, struct api_error *e)
+{
+	struct err err;
+
+	if (!json_is_string(v) || json_string_length(v) == 0)
+		return api_json_refuse(e, param, v, "a non-empty string");
+	if (stop_set_add(&req->stop,
+		    (struct bytes){
+			    (const uint8_t *)json_string_value(v), json_string_length(v)},
+		    &err) != ST_OK) {
+		api_error_set(e, 400, "invalid_value", param, "%s: %s.", param, err.text);
+		return false;
+	}
+	return true;
+}
+
+static bool parse_stop(const json_t *object, struct gen_request *req, struct api_error *e)
+{
+	const json_t *v = api_json_get(object, "stop"), *item;
+	char param[32];
+	size_t i;
+
+	stop_set_init(&req->stop);
+	if (v == NULL)
+		return true;
+	if (!json_is_array(v))
+		return add_stop(req, v, "stop", e);
+	if (json_array_size(v) > STOP_STRINGS_MAX) {
+		api_error_set(e, 400, "invalid_value", "stop",
+			"stop holds %zu strings; at most %u are allowed.",
+			json_array_size(v), STOP_STRINGS_MAX);
+		return false;
+	}
+	json_array_foreach(v, i, item)
+	{
+		snprintf(param, sizeof(param), "stop[%zu]", i);
+		if (!add_stop(req, item, param, e))
+			return false;
+	}
+	return true;
+}
+
+static bool parse_stream(
+	const json_t *object, struct gen_request *req, struct api_error *e)
+{
+	const json_t *options = api_json_get(object, "stream_options");
+
+	if (!api_json_bool(object, "stream", &req->stream, NULL, e))
+		return false;
+	if (options == NULL)
+		return true;
+	if (!json_is_object(options))
+		return api_json_refuse(e, "stream_options", options, "an object");
+	if (!req->stream) {
+		api_error_set(e, 400, "invalid_value", "stream_options",
+			"stream_options is only allowed when stream is true.");
+		return false;
+	}
+	return api_json_bool(options, "include_usage", &req->include_usage, NULL, e) &&
+	       api_json_bool(
+		       options, "continuous_usage_stats", &req->usage_each, NULL, e);
+}
+
+static bool parse_limits(
+	const json_t *object, struct gen_request *req, struct api_error *e)
+{
+	int64_t tokens = 0, top_k = 0;
+
+	if (!api_json_int(
+		    object, "max_tokens", &positive, &tokens, &req->has_max_tokens, e) ||
+		!api_json_int(object, "max_completion_tokens", &positive, &tokens,
+			&req->has_max_tokens, e) ||
+		!api_json_int(
+			object, "top_k", &top_k_range, &top_k, &req->has_top_k, e) ||
+		!api_json_int(object, "seed", &any_range, &req->seed, &req->has_seed, e))
+		return false;
+	req->max_tokens = (uint64_t)tokens;
+	req->top_k = top_k > 0 ? (uint32_t)top_k : 0;
+	return true;
+}
+
+/* Everything but messages and prompt. */
+static bool parse_common(json_t *object, enum api_where where, struct gen_request *req,
+	struct api_error *e)
+{
+	req->n = 1;
+	return api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) &&
+	       api_json_text(object, "model", &req->model, NULL, e) &&
+	       parse_limits(object, req, e) &&
+	       api_json_f64(object, "temperature", &temperature_range, &req->temperature,
+		       &req->has_temperature, e) &&
+	       api_json_f64(
+		       object, "top_p", &top_p_range, &req->top_p, &req->has_top_p, e) &&
+	       api_json_f64(
+		       object, "min_p", &min_p_range, &req->min_p, &req->has_min_p, e) &&
+	       api_json_bool(object, "ignore_eos", &req->ignore_eos, NULL, e) &&
+	       parse_stream(object, req, e) && parse_stop(object, req, e);
+}
+
+static bool parse_text_prompt(
+	const json_t *v, const char *param, struct gen_prompt *out, struct api_error *e)
+{
+	if (!json_is_string(v) || json_string_length(v) == 0)
+		return api_json_refuse(e, param, v, "a non-empty string");
+	out->len = json_string_length(v);
+	out->text = mem_dup(json_string_value(v), out->len);
+	return out->text != NULL || api_json_no_memory(e);
+}
+
+static bool parse_prompt_list(
+	const json_t *list, struct gen_request *req, struct api_error *e)
+{
+	bool strings = json_is_string(json_array_get(list, 0));
+	const json_t *item;
+	char param[32];
+	size_t i;
+
+	if (json_array_size(list) > API_PROMPTS_MAX) {
+		api_error_set(e, 400, "invalid_value", "prompt",
+			"prompt holds %zu prompts; at most %u are allowed.",
+			json_array_size(list), API_PROMPTS_MAX);
+		return false;
+	}
+	req->prompts = mem_take(json_array_size(list), sizeof(*req->prompts));
+	if (req->prompts == NULL)
+		return api_json_no_memory(e);
+	req->n_prompts = json_array_size(list);
+	json_array_foreach(list, i, item)
+	{
+		struct gen_prompt *p = &req->prompts[i];
+
+		snprintf(param, sizeof(param), "prompt[%zu]", i);
+		if (strings ? !parse_text_prompt(item, param, p, e)
+			    : !api_json_ids(item, param, &p->ids, &p->n_ids, e))
+			return false;
+	}
+	return true;
+}
+
+static bool parse_prompt(
+	const json_t *object, struct gen_request *req, struct api_error *e)
+{
+	static const char want[] = "a non-empty string, a list of strings, "
+				   "a list of token ids or a list of such lists";
+	const json_t *v = api_json_get(object, "prompt");
+	const json_t *first = json_array_get(v, 0);
+
+	if (json_is_array(v) && (json_is_string(first) || json_is_array(first)))
+		return parse_prompt_list(v, req, e);
+	if (!(json_is_string(v) && json_string_length(v) > 0) &&
+		!(json_is_array(v) && json_is_number(first)))
+		return api_json_refuse(e, "prompt", v, want);
+	req->prompts = mem_take(1, sizeof(*req->prompts));
+	if (req->prompts == NULL)
+		return api_json_no_memory(e);
+	req->n_prompts = 1;
+	return json_is_string(v) ? parse_text_prompt(v, "prompt", req->prompts, e)
+				 : api_json_ids(v, "prompt", &req->prompts->ids,
+					   &req->prompts->n_ids, e);
+}
+
+bool api_parse_completion(struct gen_request *req, struct bytes body,
+	const struct api_options *options, struct api_error *e)
+{
+	json_t *object = api_json_object(body, "The body", NULL, e);
+	bool ok;
+
+	(void)options;
+	*req = (struct gen_request){.kind = GEN_COMPLETION};
+	if (object == NULL)
+		return false;
+	ok = parse_common(object, API_IN_COMPLETION, req, e) &&
+	     parse_prompt(object, req, e);
+	if (!ok)
+		gen_request_release(req);
+	json_decref(object);
+	return ok;
+}
+
+bool api_parse_chat(struct gen_request *req, struct bytes body,
+	const struct api_options *options, struct api_error *e)
+{
+	json_t *object = api_json_object(body, "The body", NULL, e);
+	struct api_render render = {0};
+	bool ok;
+
+	*req = (struct gen_request){.kind = GEN_CHAT};
+	if (object == NULL)
+		return false;
+	ok = parse_common(object, API_IN_CHAT, req, e) &&
+	     api_chat_render(object, options, true, &render, e);
+	if (ok) {
+		req->render = render.text;
+		req->render_len = render.len;
+		req->has_thinking = render.has_thinking;
+		req->thinking = render.thinking;
+	} else {
+		gen_request_release(req);
+	}
+	json_decref(object);
+	return ok;
+}

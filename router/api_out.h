@@ -1,0 +1,98 @@
+/* Answers, written by hand into a sink: OpenAI's JSON objects and their framing as
+ * server-sent events. Text given in must be valid UTF-8 (detok.h yields nothing
+ * else); it is escaped here. A sink that overflowed is marked full, as always. */
+#ifndef ROUTER_API_OUT_H
+#define ROUTER_API_OUT_H
+#include "common/base/bytes.h"
+#include "router/api.h"
+#include "router/put_json.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Equal in all chunks of an answer, but for the usage. */
+struct out_usage;
+struct out_head {
+	const char *id;          /* "chatcmpl-..." or "cmpl-..." */
+	const char *model;       /* the served name */
+	const char *fingerprint; /* system_fingerprint; NULL: null */
+	uint64_t created;        /* unix seconds */
+	/* Put into every chunk (continuous_usage_stats); else NULL. */
+	const struct out_usage *usage;
+};
+
+/* "chatcmpl-" or "cmpl-" and 32 hexadecimal digits, with the zero. */
+#define OUT_ID_BYTES 48u
+void out_id_make(char id[OUT_ID_BYTES], enum gen_kind kind);
+
+enum out_finish { ANSWER_OPEN, ANSWER_STOP, ANSWER_LENGTH };
+
+struct out_usage {
+	uint64_t prompt_tokens;
+	uint64_t completion_tokens;
+	uint64_t cached_tokens;
+	uint64_t reasoning_tokens;
+};
+
+/* Why a choice stopped beyond finish_reason: a matched stop string, a stop token id
+ * that is not the model's usual end, or nothing (null). */
+struct out_stop {
+	struct bytes text; /* at = NULL: none */
+	int64_t token;     /* -1: none */
+};
+#define OUT_STOP_NONE ((struct out_stop){{NULL, 0}, -1})
+
+/* One finished choice of a whole answer. */
+struct out_choice {
+	uint32_t index;
+	struct bytes content;   /* chat: at = NULL is null. completion: the text */
+	struct bytes reasoning; /* chat: at = NULL: members absent */
+	enum out_finish finish;
+	struct out_stop stop;
+};
+
+void out_chat(struct sink *out, const struct out_head *head,
+	const struct out_choice *choices, size_t n, const struct out_usage *usage);
+void out_completion(struct sink *out, const struct out_head *head,
+	const struct out_choice *choices, size_t n, const struct out_usage *usage);
+
+/* Chunks, each one whole event ("data: {...}\n\n"): append any number to one sink, or
+ * one per http_stream_write. A stream is, per choice: role (chat only, just before the
+ * first text), deltas, finish; then usage if asked for; then out_sse_done. */
+void out_chat_role(struct sink *out, const struct out_head *head, uint32_t index);
+void out_chat_delta(struct sink *out, const struct out_head *head, uint32_t index,
+	bool reasoning, struct bytes text);
+void out_chat_finish(struct sink *out, const struct out_head *head, uint32_t index,
+	enum out_finish finish, struct out_stop stop);
+void out_chat_usage(
+	struct sink *out, const struct out_head *head, const struct out_usage *usage);
+void out_completion_delta(
+	struct sink *out, const struct out_head *head, uint32_t index, struct bytes text);
+void out_completion_finish(struct sink *out, const struct out_head *head, uint32_t index,
+	enum out_finish finish, struct out_stop stop);
+void out_completion_usage(
+	struct sink *out, const struct out_head *head, const struct out_usage *usage);
+
+/* {"error":{...}}; and the same as an event, to be followed by out_sse_done. */
+void out_error(struct sink *out, const struct api_error *e);
+void out_sse_error(struct sink *out, const struct api_error *e);
+void out_sse_done(struct sink *out);      /* data: [DONE] */
+void out_sse_keepalive(struct sink *out); /* a comment, only between whole events */
+
+/* One entry of /v1/models; out_models is the list with it. */
+struct out_model {
+	const char *id;
+	const char *root; /* where it came from; NULL: id */
+	uint64_t created;
+	uint64_t len_max; /* max_model_len */
+};
+void out_model(struct sink *out, const struct out_model *m);
+void out_models(struct sink *out, const struct out_model *models, size_t n);
+
+/* /tokenize. pieces: n texts (raw bytes of tokens, need not be UTF-8), NULL: not asked.
+ */
+void out_tokens(struct sink *out, enum tok_shape shape, const uint32_t *ids, size_t n,
+	const struct bytes *pieces, uint64_t len_max);
+/* /detokenize: both member names, "prompt" and "content". */
+void out_text(struct sink *out, struct bytes text);
+
+#endif

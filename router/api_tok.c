@@ -1,0 +1,113 @@
+/* Bodies of /tokenize and /detokenize. vLLM's and llama.cpp's shapes are told apart by
+ * their members. */
+#include "common/base/mem.h"
+#include "router/api_json.h"
+
+void tok_request_release(struct tok_request *req)
+{
+	mem_give(req->model);
+	mem_give(req->text);
+	mem_give(req->render);
+	*req = (struct tok_request){0};
+}
+
+void detok_request_release(struct detok_request *req)
+{
+	mem_give(req->model);
+	mem_give(req->ids);
+	*req = (struct detok_request){0};
+}
+
+static bool parse_messages(json_t *object, const struct api_options *options,
+	struct tok_request *req, struct api_error *e)
+{
+	struct api_render render = {0};
+	bool generation_prompt = true, go_on = false;
+
+	if (!api_json_bool(
+		    object, "add_generation_prompt", &generation_prompt, NULL, e) ||
+		!api_json_bool(object, "continue_final_message", &go_on, NULL, e))
+		return false;
+	if (go_on) {
+		api_error_set(e, 400, "unsupported_parameter", "continue_final_message",
+			"continue_final_message is not supported.");
+		return false;
+	}
+	if (json_array_size(api_json_get(object, "tools")) > 0) {
+		api_error_set(e, 400, "unsupported_parameter", "tools",
+			"tools are not supported.");
+		return false;
+	}
+	if (!api_chat_render(object, options, generation_prompt, &render, e))
+		return false;
+	req->render = render.text;
+	req->render_len = render.len;
+	return true;
+}
+
+static bool parse_tokenize(json_t *object, const struct api_options *options,
+	struct tok_request *req, struct api_error *e)
+{
+	const json_t *content = api_json_get(object, "content");
+	const json_t *prompt = api_json_get(object, "prompt");
+	const json_t *messages = api_json_get(object, "messages");
+
+	if ((content != NULL) + (prompt != NULL) + (messages != NULL) != 1) {
+		api_error_set(e, 400, "missing_required_parameter", NULL,
+			"Exactly one of prompt, messages, content is required.");
+		return false;
+	}
+	req->parse_special = true;
+	if (!api_json_text(object, "model", &req->model, NULL, e))
+		return false;
+	if (content != NULL) {
+		req->shape = TOK_SHAPE_LLAMA;
+		return api_json_text(object, "content", &req->text, &req->len, e) &&
+		       api_json_bool(object, "with_pieces", &req->with_pieces, NULL, e) &&
+		       api_json_bool(
+			       object, "parse_special", &req->parse_special, NULL, e);
+	}
+	req->shape = TOK_SHAPE_VLLM;
+	if (!api_json_bool(object, "return_token_strs", &req->with_pieces, NULL, e))
+		return false;
+	if (prompt != NULL)
+		return api_json_text(object, "prompt", &req->text, &req->len, e);
+	return parse_messages(object, options, req, e);
+}
+
+bool api_parse_tokenize(struct tok_request *req, struct bytes body,
+	const struct api_options *options, struct api_error *e)
+{
+	json_t *object = api_json_object(body, "The body", NULL, e);
+	bool ok;
+
+	*req = (struct tok_request){0};
+	if (object == NULL)
+		return false;
+	ok = parse_tokenize(object, options, req, e);
+	if (!ok)
+		tok_request_release(req);
+	json_decref(object);
+	return ok;
+}
+
+bool api_parse_detokenize(
+	struct detok_request *req, struct bytes body, struct api_error *e)
+{
+	json_t *object = api_json_object(body, "The body", NULL, e);
+	const json_t *tokens;
+	bool ok;
+
+	*req = (struct detok_request){0};
+	if (object == NULL)
+		return false;
+	tokens = api_json_get(object, "tokens");
+	ok = api_json_text(object, "model", &req->model, NULL, e);
+	/* No tokens are a text too: the empty one. */
+	if (ok && !(json_is_array(tokens) && json_array_size(tokens) == 0))
+		ok = api_json_ids(tokens, "tokens", &req->ids, &req->n_ids, e);
+	if (!ok)
+		detok_request_release(req);
+	json_decref(object);
+	return ok;
+}

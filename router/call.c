@@ -1,0 +1,309 @@
+/* The life of a generation call: admission, generations, leaving, outcome. */
+#include "router/call.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "router/dispatch.h"
+#include "router/prepare.h"
+#include "router/reply.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of one event or whole answer. */
+#define ANSWER_BYTES_MAX  (64u << 20)
+/* OpenAI's default for completions. */
+#define COMPLETION_TOKENS 16
+
+/* ---- admission ---- */
+
+static bool turn_away(
+	struct router *rt, struct api_error *e, enum metric_limit limit, const char *text)
+{
+	static const char *const codes[] = {
+		[LIMIT_queue] = "overloaded",
+		[LIMIT_no_workers] = "no_workers",
+		[LIMIT_draining] = "draining",
+		[LIMIT_context] = "context_length_exceeded",
+		[LIMIT_memory] = "overloaded",
+		[LIMIT_wait] = "overloaded",
+	};
+
+	rt->metrics.limit[limit]++;
+	api_error_set(e, 503, codes[limit], NULL, "%s", text);
+	return false;
+}
+
+/* Before the body is even parsed: a full router spends nothing on what it refuses. */
+static bool may_come_in(struct router *rt, struct api_error *e)
+{
+	const char *missing;
+
+	if (rt->draining)
+		return turn_away(rt, e, LIMIT_draining, "This router is shutting down.");
+	missing = dispatch_missing(rt);
+	if (missing != NULL)
+		return turn_away(rt, e, LIMIT_no_workers, missing);
+	if (requests_waiting(&rt->requests) >= rt->conf->max_queued)
+		return turn_away(rt, e, LIMIT_queue, "The request queue is full.");
+	return true;
+}
+
+static bool parse(struct call *call, struct api_error *e)
+{
+	struct router *rt = call->rt;
+	struct api_options options = {.strict_template = rt->conf->strict_template};
+	struct bytes body = http_body(call->req);
+	bool ok = call->kind == GEN_CHAT
+			  ? api_parse_chat(&call->gen, body, &options, e)
+			  : api_parse_completion(&call->gen, body, &options, e);
+
+	if (!ok)
+		return false;
+	http_body_release(call->req);
+	call->model = router_model_name(rt, call->gen.model);
+	if (call->model == NULL) {
+		api_error_set(e, 404, "model_not_found", "model",
+			"The model `%.200s` does not exist.", call->gen.model);
+		return false;
+	}
+	if (call->gen.ignored[0] != 0)
+		log_debug("req=%s ignores %s", http_id(call->req), call->gen.ignored);
+	return true;
+}
+
+static uint32_t n_choices(const struct call *call)
+{
+	return call->kind == GEN_CHAT ? 1 : (uint32_t)call->gen.n_prompts;
+}
+
+static void fill_request(struct call *call, struct choice *c, struct request *r)
+{
+	const struct gen_request *gen = &call->gen;
+	struct router *rt = call->rt;
+
+	snprintf(r->id, sizeof(r->id), "%s", http_id(call->req));
+	r->begun_ns = http_begun_ns(call->req);
+	r->temperature = gen->temperature;
+	r->top_p = gen->top_p;
+	r->min_p = gen->min_p;
+	r->top_k = gen->top_k;
+	/* A replay elsewhere must draw the same numbers. */
+	r->seed = gen->has_seed ? (uint64_t)gen->seed : rng_entropy64();
+	r->ignore_eos = gen->ignore_eos;
+	r->stop_ids = rt->eos;
+	r->n_stop_ids = (uint32_t)rt->n_eos;
+	r->stop = &call->gen.stop;
+	r->mode = OUTPUT_RAW;
+	r->user = c;
+	c->r = r;
+}
+
+static void prepare(struct call *call, struct choice *c)
+{
+	const struct gen_request *gen = &call->gen;
+	struct prepare_source s = {
+		.explicit_max = gen->has_max_tokens,
+		.max_tokens = gen->has_max_tokens      ? gen->max_tokens
+			      : call->kind == GEN_CHAT ? UINT32_MAX
+						       : COMPLETION_TOKENS,
+	};
+
+	if (call->kind == GEN_CHAT) {
+		s.render = (struct bytes){(const uint8_t *)gen->render, gen->render_len};
+		snprintf(s.param, sizeof(s.param), "messages");
+	} else {
+		const struct gen_prompt *p = &gen->prompts[c->index];
+
+		s.text = (struct bytes){(const uint8_t *)p->text, p->len};
+		s.ids = p->ids;
+		s.n_ids = p->n_ids;
+		if (gen->n_prompts > 1)
+			snprintf(s.param, sizeof(s.param), "prompt[%u]", c->index);
+		else
+			snprintf(s.param, sizeof(s.param), "prompt");
+	}
+	prepare_start(call->rt, c->r, &s);
+}
+
+/* All choices get a request or none: a call is admitted whole. */
+static bool admit(struct call *call, struct api_error *e)
+{
+	struct router *rt = call->rt;
+	uint32_t n = n_choices(call);
+
+	if (requests_waiting(&rt->requests) + n > rt->conf->max_queued)
+		return turn_away(rt, e, LIMIT_queue,
+			"The request queue has no room for all prompts.");
+	call->choices = mem_take(n, sizeof(*call->choices));
+	if (call->choices == NULL)
+		return turn_away(rt, e, LIMIT_memory, "The router has no memory left.");
+	call->n = n;
+	for (uint32_t i = 0; i < n; i++) {
+		struct choice *c = &call->choices[i];
+		struct request *r = requests_add(&rt->requests);
+
+		*c = (struct choice){.call = call, .index = i, .hit = -1};
+		if (r == NULL)
+			return turn_away(rt, e, LIMIT_memory,
+				"The router has no place for this request.");
+		fill_request(call, c, r);
+	}
+	return true;
+}
+
+/* ---- leaving ---- */
+
+static void gone(struct served *s)
+{
+	struct call *call = (struct call *)s;
+
+	call->gone = true;
+	call->rt->metrics.counter[COUNTER_gone]++;
+	router_wake(call->rt);
+	for (uint32_t i = 0; i < call->n; i++)
+		if (call->choices[i].r != NULL)
+			request_cancel(call->choices[i].r);
+}
+
+static double ms(uint64_t ns)
+{
+	return (double)ns / NS_PER_MS;
+}
+
+/* The one line about a request; demo_client.py and the tests read it. */
+static void log_outcome(struct call *call)
+{
+	uint64_t begun = http_begun_ns(call->req);
+	bool left = call->gone && !http_delivered(call->req);
+	unsigned code = left ? 499 : http_status(call->req);
+	uint64_t prompt = 0, generated = 0;
+
+	for (uint32_t i = 0; i < call->n; i++) {
+		prompt += call->choices[i].n_prompt;
+		generated += call->choices[i].n_generated;
+	}
+	metrics_status(&call->rt->metrics, code);
+	log_info("outcome req=%s path=%s status=%u finish=%s stream=%d prompt=%" PRIu64
+		 " generated=%" PRIu64 " ttft_ms=%.1f total_ms=%.1f queue_ms=%.1f "
+		 "prefill_ms=%.1f handover_ms=%.1f handover_bytes=%" PRIu64
+		 " transport=%s prefill=%s decode=%s error=%s",
+		http_id(call->req), http_path(call->req), code,
+		left                   ? "abort"
+		: call->finish[0] != 0 ? call->finish
+				       : "error",
+		call->stream, prompt, generated,
+		call->first_ns > begun ? ms(call->first_ns - begun) : 0,
+		ms(clock_ns() - begun), ms(call->queue_ns), ms(call->prefill_ns),
+		ms(call->handover_ns), call->handover_bytes,
+		call->transport[0] != 0 ? call->transport : "-",
+		call->p_name[0] != 0 ? call->p_name : "-",
+		call->d_name[0] != 0 ? call->d_name : "-",
+		call->error != NULL ? call->error : "-");
+}
+
+static void end(struct served *s)
+{
+	struct call *call = (struct call *)s;
+	struct router *rt = call->rt;
+
+	for (uint32_t i = 0; i < call->n; i++) {
+		struct choice *c = &call->choices[i];
+
+		/* Takes leave of the choice, as every end does. */
+		if (c->r != NULL)
+			request_cancel(c->r);
+		if (c->has_out)
+			output_release(&c->out);
+	}
+	log_outcome(call);
+	*(call->prev != NULL ? &call->prev->next : &rt->calls) = call->next;
+	if (call->next != NULL)
+		call->next->prev = call->prev;
+	rt->n_calls--;
+	gen_request_release(&call->gen);
+	sink_release(&call->piece);
+	mem_give(call->choices);
+	mem_give(call);
+}
+
+/* ---- begin ---- */
+
+static void link_call(struct router *rt, struct call *call)
+{
+	call->next = rt->calls;
+	if (rt->calls != NULL)
+		rt->calls->prev = call;
+	rt->calls = call;
+	rt->n_calls++;
+}
+
+void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind)
+{
+	struct call *call = mem_take(1, sizeof(*call));
+	struct api_error e;
+
+	if (call == NULL) {
+		turn_away(rt, &e, LIMIT_memory, "The router has no memory left.");
+		reply_error(rt, req, &e, false);
+		return;
+	}
+	*call = (struct call){.served = {gone, end},
+		.rt = rt,
+		.req = req,
+		.kind = kind,
+		.created = clock_unix_s(),
+		.written_ns = clock_ns()};
+	sink_init(&call->piece, ANSWER_BYTES_MAX);
+	out_id_make(call->id, kind);
+	link_call(rt, call);
+	http_set_user(req, call);
+	if (!may_come_in(rt, &e) || !parse(call, &e)) {
+		call_fail(call, &e, false);
+		return;
+	}
+	call->stream = call->gen.stream;
+	api_defaults_apply(&rt->defaults, &call->gen);
+	if (!admit(call, &e)) {
+		call_fail(call, &e, false);
+		return;
+	}
+	/* A prompt that fails at once ends the call, and with it the other choices. */
+	for (uint32_t i = 0; i < call->n && !call->answered; i++)
+		prepare(call, &call->choices[i]);
+}
+
+/* ---- all calls ---- */
+
+/* Admitted: nothing that is left to happen has a status of its own. */
+static bool all_dispatched(const struct call *call)
+{
+	for (uint32_t i = 0; i < call->n; i++) {
+		const struct request *r = call->choices[i].r;
+
+		if (r != NULL && (r->state == RQ_PREPARE || r->state == RQ_QUEUED))
+			return false;
+	}
+	return call->n > 0;
+}
+
+void call_keepalive(struct router *rt, uint64_t now_ns)
+{
+	double silence = rt->conf->keepalive_s * (double)NS_PER_S;
+
+	for (struct call *call = rt->calls; call != NULL; call = call->next)
+		if (call->stream && !call->answered && !call->gone &&
+			(double)(now_ns - MIN(now_ns, call->written_ns)) >= silence &&
+			(call->begun || all_dispatched(call)))
+			call_write_keepalive(call);
+}
+
+void call_fail_all(struct router *rt, const struct api_error *e)
+{
+	for (struct call *call = rt->calls; call != NULL; call = call->next)
+		if (!call->answered && !call->gone)
+			call_fail(call, e, false);
+}

@@ -1,0 +1,210 @@
+/* From the queue to workers. A prefill and a decode worker are reserved together, so a
+ * computed prompt does not wait at its prefill worker for room elsewhere. */
+#include "router/dispatch.h"
+
+#include "common/base/clock.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "router/link.h"
+
+#include <inttypes.h>
+
+static enum sched_why choose_p(
+	struct router *rt, const struct request *r, struct request_route *route)
+{
+	struct sched_worker w[FLEET_WORKERS_MAX];
+	uint32_t index[FLEET_WORKERS_MAX];
+	enum sched_why why;
+	int i;
+
+	route->p_hold = request_prefill_hold(r);
+	struct sched_demand d = {
+		.key = r->seq, .tokens = r->n_ids, .pages = route->p_hold.pages};
+	i = sched_prefill(w, fleet_snapshot(rt->fleet, WIRE_PREFILL, w, index), &d, &why);
+	route->p = i >= 0 ? fleet_at(rt->fleet, index[i]) : NULL;
+	return why;
+}
+
+static enum sched_why choose_d(
+	struct router *rt, const struct request *r, struct request_route *route)
+{
+	struct sched_worker w[FLEET_WORKERS_MAX];
+	uint32_t index[FLEET_WORKERS_MAX];
+	enum sched_why why;
+	int i;
+
+	route->d_hold = request_decode_hold(r);
+	struct sched_demand d = {.key = r->seq,
+		.tokens = r->n_prompt + r->max_tokens,
+		.pages = route->d_hold.pages};
+	i = sched_decode(w, fleet_snapshot(rt->fleet, WIRE_DECODE, w, index), &d, &why);
+	route->d = i >= 0 ? fleet_at(rt->fleet, index[i]) : NULL;
+	return why;
+}
+
+static void move(struct request *r, enum request_event ev, const void *what)
+{
+	struct err err;
+
+	if (request_move(r, ev, what, &err) != ST_OK)
+		log_error("req=%s %s", r->id, err.text);
+}
+
+static void end_waiting(struct router *rt, struct request *r, const char *code,
+	enum metric_limit limit, const char *text)
+{
+	struct api_error e;
+
+	rt->metrics.limit[limit]++;
+	api_error_set(&e, 503, code, NULL, "%s", text);
+	request_fail(r, &e, false);
+}
+
+/* A role without workers may come back for this long. */
+static bool role_gone(const struct router *rt, uint8_t role, uint64_t now_ns)
+{
+	uint64_t since = rt->role_since_ns[role == WIRE_DECODE];
+
+	return since != 0 && now_ns - since >= rt->conf->lost_ms * NS_PER_MS;
+}
+
+static bool too_late(const struct router *rt, uint64_t since_ns, uint64_t now_ns)
+{
+	return (double)(now_ns - since_ns) >=
+	       rt->conf->queue_timeout_s * (double)NS_PER_S;
+}
+
+/* true: it was ended. */
+static bool end_queued(struct router *rt, struct request *r, uint64_t now_ns)
+{
+	bool no_p = role_gone(rt, WIRE_PREFILL, now_ns);
+
+	if (no_p || role_gone(rt, WIRE_DECODE, now_ns)) {
+		end_waiting(rt, r, "no_workers", LIMIT_no_workers,
+			no_p ? "No prefill worker is up." : "No decode worker is up.");
+		return true;
+	}
+	if (!too_late(rt, r->queued_ns, now_ns))
+		return false;
+	end_waiting(rt, r, "overloaded", LIMIT_wait,
+		"No worker had room for this request in time.");
+	return true;
+}
+
+static bool end_placing(struct router *rt, struct request *r, uint64_t now_ns)
+{
+	if (role_gone(rt, WIRE_DECODE, now_ns)) {
+		end_waiting(
+			rt, r, "no_workers", LIMIT_no_workers, "No decode worker is up.");
+		return true;
+	}
+	if (!too_late(rt, r->place_ns, now_ns))
+		return false;
+	end_waiting(rt, r, "overloaded", LIMIT_wait,
+		"No decode worker had room for this request in time.");
+	return true;
+}
+
+static void place(struct router *rt, uint64_t now_ns)
+{
+	struct request *next;
+
+	for (struct request *r = rt->requests.placing.first; r != NULL; r = next) {
+		struct request_route route = {0};
+
+		next = r->next;
+		if (end_placing(rt, r, now_ns) || now_ns < r->not_before_ns)
+			continue;
+		if (r->d != NULL)
+			move(r, EV_PLACED, NULL);
+		else if (choose_d(rt, r, &route) == SCHED_OK)
+			move(r, EV_PLACED, &route);
+	}
+}
+
+/* false: it stays. In order of arrival: a large request is not passed for ever by small
+ * ones. */
+static bool dispatch(struct router *rt, struct request *r)
+{
+	struct request_route route = {0};
+	enum sched_why why;
+
+	if (r->n_claims + 2 > REQUEST_CLAIMS_MAX)
+		return false;
+	why = choose_p(rt, r, &route);
+	if (why == SCHED_OK)
+		why = choose_d(rt, r, &route);
+	if (why == SCHED_TOO_LONG) {
+		end_waiting(rt, r, "no_workers", LIMIT_no_workers,
+			"No worker that is up serves sequences of this length.");
+		return true;
+	}
+	if (why != SCHED_OK)
+		return false;
+	move(r, EV_DISPATCHED, &route);
+	return true;
+}
+
+static void dispatch_queued(struct router *rt, uint64_t now_ns)
+{
+	struct request *next;
+	bool stuck = false;
+
+	for (struct request *r = rt->requests.queued.first; r != NULL; r = next) {
+		next = r->next;
+		if (end_queued(rt, r, now_ns) || stuck || now_ns < r->not_before_ns)
+			continue;
+		stuck = !dispatch(rt, r);
+	}
+}
+
+static void watch_roles(struct router *rt, uint64_t now_ns)
+{
+	static const uint8_t roles[] = {WIRE_PREFILL, WIRE_DECODE};
+
+	for (unsigned i = 0; i < COUNT(roles); i++) {
+		if (fleet_usable(rt->fleet, roles[i]) > 0)
+			rt->role_since_ns[i] = 0;
+		else if (rt->role_since_ns[i] == 0)
+			rt->role_since_ns[i] = now_ns;
+	}
+}
+
+void dispatch_losses(struct router *rt, uint64_t now_ns)
+{
+	struct worker_view *w;
+	char why[80];
+
+	while ((w = fleet_tick(rt->fleet, now_ns)) != NULL) {
+		snprintf(why, sizeof(why), "silent for %" PRIu64 " ms",
+			(now_ns - MIN(w->heard_ns, now_ns)) / NS_PER_MS);
+		link_lost(rt, w, why);
+	}
+	/* A loss sends messages, which may break another. */
+	for (uint32_t i = 0; i < fleet_count(rt->fleet);) {
+		w = fleet_at(rt->fleet, i++);
+		if (!w->broken)
+			continue;
+		link_lost(rt, w, "a message to it could not be sent");
+		i = 0;
+	}
+}
+
+void dispatch_turn(struct router *rt, uint64_t now_ns)
+{
+	watch_roles(rt, now_ns);
+	if (rt->requests.placing.n > 0 && !fault_paused(FAULT_prefilled))
+		place(rt, now_ns);
+	if (rt->requests.queued.n > 0 && !fault_paused(FAULT_queued))
+		dispatch_queued(rt, now_ns);
+	requests_reap(&rt->requests);
+}
+
+const char *dispatch_missing(const struct router *rt)
+{
+	if (fleet_usable(rt->fleet, WIRE_PREFILL) == 0)
+		return "No prefill worker is up.";
+	if (fleet_usable(rt->fleet, WIRE_DECODE) == 0)
+		return "No decode worker is up.";
+	return NULL;
+}

@@ -1,0 +1,13 @@
+/* Who waits gets a worker: called once per turn, after the messages of the turn. */
+#ifndef ROUTER_DISPATCH_H
+#define ROUTER_DISPATCH_H
+#include "router/router.h"
+
+/* Those that wait, in order; those that waited too long end. */
+void dispatch_turn(struct router *rt, uint64_t now_ns);
+/* Silent and broken workers are declared lost. */
+void dispatch_losses(struct router *rt, uint64_t now_ns);
+/* Why a new request would find no worker, or NULL: both roles have a usable one. */
+const char *dispatch_missing(const struct router *rt);
+
+#endif

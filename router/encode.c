@@ -1,0 +1,176 @@
+/* Template, then tokenizer. */
+#include "router/encode.h"
+
+#include "common/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Lives from encode_start until its last callback. */
+struct encode {
+	struct router *rt;
+	encode_fn *fn; /* NULL: nobody waits */
+	void *ctx;
+	uint64_t ticket; /* template under way; 0: none */
+	char *text;      /* mem_take; what the tokenizer reads */
+	size_t len;
+	unsigned flags;
+	char param[32];
+	struct encode_result result;
+	/* the tokenizer's */
+	status st;
+	struct err err;
+};
+
+static void destroy(struct encode *p)
+{
+	mem_give(p->text);
+	tok_ids_release(&p->result.ids);
+	mem_give(p);
+}
+
+/* The last callback, and the end of p. */
+static void deliver(struct encode *p)
+{
+	if (p->fn != NULL)
+		p->fn(p->ctx, &p->result);
+	destroy(p);
+}
+
+void encode_no_memory(struct router *rt, struct api_error *e)
+{
+	rt->metrics.limit[LIMIT_memory]++;
+	api_error_set(e, 503, "overloaded", NULL,
+		"The router has no memory left for this request.");
+}
+
+static void deliver_no_memory(struct encode *p)
+{
+	p->result.failed = true;
+	encode_no_memory(p->rt, &p->result.error);
+	deliver(p);
+}
+
+/* ---- tokenizer ---- */
+
+static void work(void *ctx)
+{
+	struct encode *p = ctx;
+
+	p->st = tokenizer_encode(p->rt->tokenizer,
+		(struct bytes){(const uint8_t *)p->text, p->len}, p->flags,
+		&p->result.ids, &p->err);
+}
+
+static void done(void *ctx)
+{
+	struct encode *p = ctx;
+
+	if (p->st == ST_LIMIT) {
+		p->result.too_long = true;
+	} else if (p->st == ST_NOMEM) {
+		deliver_no_memory(p);
+		return;
+	} else if (p->st != ST_OK) {
+		p->result.failed = true;
+		api_error_set(&p->result.error, 400, "invalid_value", p->param, "%s: %s",
+			p->param, p->err.text);
+	}
+	deliver(p);
+}
+
+/* false: no memory for a job. */
+static bool tokenize(struct encode *p)
+{
+	return loop_work(p->rt->loop, work, done, p) == ST_OK;
+}
+
+/* ---- template ---- */
+
+static void set_template_error(struct encode *p, status code, const struct err *err)
+{
+	struct api_error *e = &p->result.error;
+
+	p->result.failed = true;
+	if (code == ST_CANCELLED)
+		api_error_set(e, 504, "template_timeout", "messages",
+			"The chat template took too long: %s", err->text);
+	else if (code == ST_PEER)
+		api_error_set(
+			e, 500, "template_failed", NULL, "The template process died.");
+	else
+		api_error_set(e, 400, "invalid_value", "messages", "%s", err->text);
+}
+
+static void on_rendered(void *ctx, struct bytes text, status code, const struct err *err)
+{
+	struct encode *p = ctx;
+
+	p->ticket = 0;
+	if (code != ST_OK) {
+		set_template_error(p, code, err);
+		deliver(p);
+		return;
+	}
+	p->result.mode = output_mode_of(text);
+	p->len = text.len;
+	p->text = mem_dup(text.at, text.len);
+	if (p->text == NULL || !tokenize(p))
+		deliver_no_memory(p);
+}
+
+/* false: *e says why not. */
+static bool render(struct encode *p, struct bytes request, struct api_error *e)
+{
+	struct err err;
+
+	p->flags = TOK_ADDED | TOK_MASKED;
+	if (template_render(p->rt->template, request, on_rendered, p, &p->ticket, &err) ==
+		ST_OK)
+		return true;
+	p->rt->metrics.limit[LIMIT_queue]++;
+	api_error_set(e, 503, "overloaded", NULL, "%s", err.text);
+	return false;
+}
+
+static bool begin(struct encode *p, const struct encode_source *s, struct api_error *e)
+{
+	if (s->render.at != NULL)
+		return render(p, s->render, e);
+	p->flags = s->flags;
+	p->len = s->text.len;
+	p->text = mem_dup(s->text.at, s->text.len);
+	if (p->text != NULL && tokenize(p))
+		return true;
+	encode_no_memory(p->rt, e);
+	return false;
+}
+
+struct encode *encode_start(struct router *rt, const struct encode_source *s,
+	encode_fn *fn, void *ctx, struct api_error *e)
+{
+	struct encode *p = mem_take(1, sizeof(*p));
+
+	if (p == NULL) {
+		encode_no_memory(rt, e);
+		return NULL;
+	}
+	p->rt = rt;
+	p->fn = fn;
+	p->ctx = ctx;
+	snprintf(p->param, sizeof(p->param), "%s", s->param);
+	tok_ids_init(&p->result.ids, ENCODE_IDS_MAX);
+	if (begin(p, s, e))
+		return p;
+	destroy(p);
+	return NULL;
+}
+
+void encode_stop(struct encode *p)
+{
+	p->fn = NULL;
+	if (p->ticket == 0)
+		return; /* with the tokenizer: done() frees it */
+	template_cancel(p->rt->template, p->ticket);
+	destroy(p);
+}

@@ -1,0 +1,368 @@
+/* Workers known to this router. */
+#include "router/fleet.h"
+
+#include "common/base/hash.h"
+#include "common/base/mem.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct fleet {
+	struct fleet_options options;
+	struct worker_view *w[FLEET_WORKERS_MAX]; /* the first n are in use */
+	uint32_t n;
+	uint64_t grave[FLEET_GRAVES_MAX]; /* keys of lost incarnations, a ring */
+	uint32_t n_graves;
+};
+
+struct fleet *fleet_create(const struct fleet_options *options)
+{
+	struct fleet *f = mem_alloc(1, sizeof(*f));
+
+	f->options = *options;
+	for (uint32_t i = 0; i < FLEET_WORKERS_MAX; i++)
+		f->w[i] = mem_alloc(1, sizeof(*f->w[i]));
+	return f;
+}
+
+void fleet_destroy(struct fleet *f)
+{
+	if (f == NULL)
+		return;
+	for (uint32_t i = 0; i < FLEET_WORKERS_MAX; i++)
+		mem_free(f->w[i]);
+	mem_free(f);
+}
+
+static uint64_t key_of(struct bytes id, uint64_t incarnation)
+{
+	return hash64(id.at, id.len, incarnation);
+}
+
+/* Printable ASCII: it is shown in logs, metrics and JSON. */
+static void copy_text(char *out, size_t size, struct bytes text)
+{
+	size_t n = MIN(text.len, size - 1);
+
+	for (size_t i = 0; i < n; i++)
+		out[i] = text.at[i] >= 0x20 && text.at[i] < 0x7F ? (char)text.at[i] : '?';
+	out[n] = 0;
+}
+
+static bool is_id(struct bytes id)
+{
+	for (size_t i = 0; i < id.len; i++)
+		if (id.at[i] <= 0x20 || id.at[i] >= 0x7F || id.at[i] == '#')
+			return false;
+	return id.len > 0 && id.len <= FLEET_ID_MAX;
+}
+
+static bool is_grave(const struct fleet *f, uint64_t key)
+{
+	for (uint32_t i = 0; i < MIN(f->n_graves, FLEET_GRAVES_MAX); i++)
+		if (f->grave[i] == key)
+			return true;
+	return false;
+}
+
+static void unbury(struct fleet *f, uint64_t key)
+{
+	for (uint32_t i = 0; i < MIN(f->n_graves, FLEET_GRAVES_MAX); i++)
+		if (f->grave[i] == key)
+			f->grave[i] = 0;
+}
+
+/* What makes a hello unacceptable whoever sends it. */
+static status check_hello(const struct fleet *f, const struct msg_hello *m,
+	enum wire_refusal *code, struct err *err)
+{
+	if (m->proto_min > WIRE_PROTO_MAX || m->proto_max < WIRE_PROTO_MIN) {
+		*code = REFUSED_PROTOCOL;
+		return err_set(err, ST_PEER,
+			"protocol %" PRIu64 "..%" PRIu64 " of %.*s, ours is %u..%u",
+			m->proto_min, m->proto_max, (int)m->id.len,
+			(const char *)m->id.at, WIRE_PROTO_MIN, WIRE_PROTO_MAX);
+	}
+	*code = REFUSED_MALFORMED;
+	if (m->role != WIRE_PREFILL && m->role != WIRE_DECODE)
+		return err_set(err, ST_PEER, "role %" PRIu64 " is no worker", m->role);
+	if (!is_id(m->id))
+		return err_set(err, ST_PEER,
+			"an id has 1 to %u printable characters without space and '#'",
+			FLEET_ID_MAX);
+	if (!m->has_compat_hash || !m->has_tokenizer_hash || !m->has_pages ||
+		!m->has_slots || !m->has_link_path || !m->has_len_max)
+		return err_set(err, ST_PEER, "a worker's hello without its capacities");
+	if (m->tokenizer_hash != f->options.tokenizer_hash) {
+		*code = REFUSED_TOKENIZER;
+		return err_set(err, ST_PEER,
+			"tokenizer hash %016" PRIx64
+			" of %.*s, this router's is %016" PRIx64,
+			m->tokenizer_hash, (int)m->id.len, (const char *)m->id.at,
+			f->options.tokenizer_hash);
+	}
+	return ST_OK;
+}
+
+/* Against the workers that live: one model, one holder of an id. */
+static status check_others(const struct fleet *f, const struct msg_hello *m,
+	enum wire_refusal *code, struct err *err)
+{
+	for (uint32_t i = 0; i < f->n; i++) {
+		const struct worker_view *w = f->w[i];
+
+		if (bytes_eq(m->id, bytes_of_str(w->id)) &&
+			w->incarnation != m->incarnation) {
+			*code = REFUSED_ID_IN_USE;
+			return err_set(err, ST_PEER,
+				"id %s is in use by incarnation %016" PRIx64
+				", this one is %016" PRIx64,
+				w->id, w->incarnation, m->incarnation);
+		}
+		if (w->compat_hash != m->compat_hash) {
+			*code = REFUSED_COMPAT;
+			return err_set(err, ST_PEER,
+				"compat hash %016" PRIx64
+				" of %.*s, that of %s is %016" PRIx64
+				" (another model, page size or state type)",
+				m->compat_hash, (int)m->id.len, (const char *)m->id.at,
+				w->id, w->compat_hash);
+		}
+	}
+	return ST_OK;
+}
+
+static void fill(struct worker_view *w, struct bytes peer, int conn,
+	const struct msg_hello *m, uint64_t now_ns)
+{
+	copy_text(w->id, sizeof(w->id), m->id);
+	w->incarnation = m->incarnation;
+	w->n_peer = (uint32_t)peer.len;
+	memcpy(w->peer, peer.at, peer.len);
+	w->conn = conn;
+	w->role = (uint8_t)m->role;
+	w->state = WORKER_KNOWN;
+	w->draining = m->has_draining && m->draining != 0;
+	w->heard_ns = now_ns;
+	w->key = key_of(m->id, m->incarnation);
+	w->slots = (uint32_t)m->slots;
+	w->pages = (uint32_t)m->pages;
+	w->len_max = (uint32_t)m->len_max;
+	w->rows_max = (uint32_t)m->rows_max;
+	w->seqs_max = (uint32_t)m->seqs_max;
+	w->pid = (uint32_t)m->pid;
+	w->compat_hash = m->compat_hash;
+	copy_text(w->link_path, sizeof(w->link_path), m->link_path);
+	copy_text(w->gpus, sizeof(w->gpus), m->gpus);
+	copy_text(w->transport, sizeof(w->transport), m->transport);
+	copy_text(w->build, sizeof(w->build), m->build);
+}
+
+status fleet_hello(struct fleet *f, struct bytes peer, int conn,
+	const struct msg_hello *m, uint64_t now_ns, struct worker_view **out,
+	enum wire_refusal *code, struct err *err)
+{
+	struct worker_view *w;
+	status st;
+
+	assert(peer.len <= BUS_PEER_ID_MAX);
+	st = check_hello(f, m, code, err);
+	if (st == ST_OK)
+		st = check_others(f, m, code, err);
+	if (st != ST_OK)
+		return st;
+	for (uint32_t i = 0; i < f->n; i++)
+		if (f->w[i]->incarnation == m->incarnation &&
+			bytes_eq(m->id, bytes_of_str(f->w[i]->id))) {
+			fill(f->w[i], peer, conn, m, now_ns);
+			*out = f->w[i];
+			return ST_OK;
+		}
+	if (f->n == FLEET_WORKERS_MAX) {
+		*code = REFUSED_ID_IN_USE; /* retried by the worker: a place may come free
+					    */
+		return err_set(err, ST_LIMIT,
+			"%u workers are connected, no more are taken", FLEET_WORKERS_MAX);
+	}
+	w = f->w[f->n++];
+	memset(w, 0, sizeof(*w));
+	fill(w, peer, conn, m, now_ns);
+	w->hello_ns = now_ns;
+	w->slots_free = w->slots;
+	w->pages_free = w->pages;
+	unbury(f, w->key);
+	*out = w;
+	return ST_OK;
+}
+
+struct worker_view *fleet_heard(
+	struct fleet *f, struct bytes peer, int conn, uint64_t now_ns)
+{
+	for (uint32_t i = 0; i < f->n; i++) {
+		struct worker_view *w = f->w[i];
+
+		if (w->state == WORKER_LOST || w->n_peer != peer.len ||
+			memcmp(w->peer, peer.at, peer.len) != 0)
+			continue;
+		w->heard_ns = now_ns;
+		w->conn = conn;
+		w->state = WORKER_KNOWN;
+		return w;
+	}
+	return NULL;
+}
+
+void fleet_beat(struct worker_view *w, const struct msg_beat *m)
+{
+	size_t n = MIN(wire_count(m->stats, uint64_t), (size_t)STAT__COUNT);
+
+	w->step = m->step;
+	w->oldest_ms = m->oldest_ms;
+	w->slots_free = (uint32_t)m->slots_free;
+	w->pages_free = (uint32_t)m->pages_free;
+	w->running = (uint32_t)m->running;
+	w->queued = (uint32_t)m->queued;
+	w->queued_tokens = m->queued_tokens;
+	w->n_routers = m->routers;
+	w->full = false;
+	w->draining = m->has_draining && m->draining != 0;
+	if (m->has_transport && m->transport.len > 0)
+		copy_text(w->transport, sizeof(w->transport), m->transport);
+	for (size_t i = 0; i < n; i++)
+		wire_get(m->stats, i, &w->stats.v[i], sizeof(uint64_t));
+}
+
+struct worker_view *fleet_find(struct fleet *f, const char *id, uint64_t incarnation)
+{
+	for (uint32_t i = 0; i < f->n; i++)
+		if (f->w[i]->incarnation == incarnation && strcmp(f->w[i]->id, id) == 0)
+			return f->w[i];
+	return NULL;
+}
+
+struct worker_view *fleet_tick(struct fleet *f, uint64_t now_ns)
+{
+	for (uint32_t i = 0; i < f->n; i++) {
+		struct worker_view *w = f->w[i];
+		uint64_t quiet = now_ns - MIN(w->heard_ns, now_ns);
+
+		if (w->state == WORKER_LOST)
+			continue;
+		if (quiet >= f->options.lost_ns) {
+			w->state = WORKER_LOST;
+			return w;
+		}
+		w->state = quiet >= f->options.silent_ns ? WORKER_SILENT : WORKER_KNOWN;
+	}
+	return NULL;
+}
+
+struct worker_view *fleet_disconnected(struct fleet *f, int conn)
+{
+	for (uint32_t i = 0; i < f->n; i++)
+		if (f->w[i]->conn == conn && conn >= 0 && f->w[i]->state != WORKER_LOST) {
+			f->w[i]->state = WORKER_LOST;
+			return f->w[i];
+		}
+	return NULL;
+}
+
+void fleet_bury(struct fleet *f, struct worker_view *w)
+{
+	if (!is_grave(f, w->key))
+		f->grave[f->n_graves++ % FLEET_GRAVES_MAX] = w->key;
+	for (uint32_t i = 0; i < f->n; i++) {
+		if (f->w[i] != w)
+			continue;
+		memmove(&f->w[i], &f->w[i + 1], (f->n - i - 1) * sizeof(f->w[0]));
+		f->w[--f->n] = w;
+		return;
+	}
+}
+
+uint32_t fleet_count(const struct fleet *f)
+{
+	return f->n;
+}
+
+struct worker_view *fleet_at(struct fleet *f, uint32_t i)
+{
+	assert(i < f->n);
+	return f->w[i];
+}
+
+uint32_t fleet_usable(const struct fleet *f, uint8_t role)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < f->n; i++)
+		n += f->w[i]->role == role && f->w[i]->state == WORKER_KNOWN &&
+		     !f->w[i]->draining;
+	return n;
+}
+
+/* With one router its own book is exact and newer than any beat; with several, a
+ * router may count on its share of what the worker last said was free. */
+static uint64_t credit(
+	uint64_t total, uint64_t held, uint64_t free_now, uint64_t n_routers)
+{
+	uint64_t mine = total - MIN(held, total);
+
+	return n_routers <= 1 ? mine : MIN(mine, free_now / n_routers);
+}
+
+uint32_t fleet_snapshot(const struct fleet *f, uint8_t role,
+	struct sched_worker out[FLEET_WORKERS_MAX], uint32_t index[FLEET_WORKERS_MAX])
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < f->n; i++) {
+		const struct worker_view *w = f->w[i];
+
+		if (w->role != role)
+			continue;
+		index[n] = i;
+		out[n++] = (struct sched_worker){
+			.key = w->key,
+			.alive = w->state == WORKER_KNOWN,
+			.draining = w->draining,
+			.slots = (uint32_t)credit(
+				w->slots, w->held_slots, w->slots_free, w->n_routers),
+			.pages = credit(
+				w->pages, w->held_pages, w->pages_free, w->n_routers),
+			.outstanding = MAX(w->held_tokens, w->queued_tokens),
+			.queue = w->full ? 0
+					 : f->options.queue_max -
+						   MIN(w->held_queue,
+							   f->options.queue_max),
+			.len_max = w->len_max,
+		};
+	}
+	return n;
+}
+
+void fleet_hold(struct worker_view *w, const struct fleet_hold *h)
+{
+	w->held_slots += h->slots;
+	w->held_queue += h->queue;
+	w->held_pages += h->pages;
+	w->held_tokens += h->tokens;
+	w->requests++;
+}
+
+void fleet_unhold(struct worker_view *w, const struct fleet_hold *h)
+{
+	assert(w->held_slots >= h->slots && w->held_pages >= h->pages);
+	assert(w->held_tokens >= h->tokens && w->held_queue >= h->queue);
+	w->held_slots -= h->slots;
+	w->held_queue -= h->queue;
+	w->held_pages -= h->pages;
+	w->held_tokens -= h->tokens;
+}
+
+void fleet_name(const struct worker_view *w, char out[80])
+{
+	snprintf(out, 80, "%s#%016" PRIx64, w->id, w->incarnation);
+}

@@ -1,0 +1,373 @@
+/* The HTTP server on the loop: sockets, libmicrohttpd's turn, time limits. Everything
+ * that concerns one connection is in http_conn.c. */
+#include "router/http_impl.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG           1024
+#define SWEEP_MS          250
+#define ACCEPTS_PER_EVENT 64
+/* Runs of libmicrohttpd in one turn before others get theirs. */
+#define RUNS_PER_TURN     4
+
+static const struct http_options defaults = {
+	.body_max = 32u << 20,
+	.header_max = 64u << 10,
+	.stream_max = 16u << 20,
+	.headers_max = 100,
+	.connections_max = 4096,
+	.idle_s = 75,
+	.read_s = 60,
+	.drain_s = 60,
+};
+
+void http_mark_ready(struct http_req *req)
+{
+	struct http *h = req->h;
+
+	if (!req->is_ready) {
+		req->is_ready = true;
+		req->next_ready = NULL;
+		*h->ready_end = req;
+		h->ready_end = &req->next_ready;
+	}
+	/* The turn hook may be over already when another hook comes here. */
+	loop_keep_awake(h->o.loop);
+}
+
+void http_forget_ready(struct http_req *req)
+{
+	struct http *h = req->h;
+	struct http_req **at = &h->ready;
+
+	if (!req->is_ready)
+		return;
+	while (*at != req)
+		at = &(*at)->next_ready;
+	*at = req->next_ready;
+	if (*at == NULL)
+		h->ready_end = at;
+	req->is_ready = false;
+}
+
+/* Give up what is to be cut and resume all that have something to say. */
+static void resume_ready(struct http *h)
+{
+	while (h->ready != NULL) {
+		struct http_req *req = h->ready;
+
+		h->ready = req->next_ready;
+		if (h->ready == NULL)
+			h->ready_end = &h->ready;
+		req->is_ready = false;
+		if (req->cut)
+			http_conn_cut(req);
+		if (req->suspended) {
+			req->suspended = false;
+			MHD_resume_connection(req->conn);
+			h->must_run = true;
+		}
+	}
+}
+
+static void on_timeout(void *ctx)
+{
+	struct http *h = ctx;
+
+	h->must_run = true;
+}
+
+/* One place runs libmicrohttpd: before the loop sleeps, once for all that happened in
+ * the turn. */
+static void on_turn(void *ctx)
+{
+	struct http *h = ctx;
+	MHD_UNSIGNED_LONG_LONG ms;
+
+	for (int i = 0; i < RUNS_PER_TURN; i++) {
+		resume_ready(h);
+		if (!h->must_run)
+			break;
+		h->must_run = false;
+		MHD_run(h->daemon);
+		if (MHD_get_timeout(h->daemon, &ms) != MHD_YES)
+			loop_timer_stop(&h->timeout);
+		else if (ms == 0)
+			h->must_run = true;
+		else
+			loop_timer_start(h->o.loop, &h->timeout, ms, 0, on_timeout, h);
+	}
+	if (h->must_run || h->ready != NULL)
+		loop_keep_awake(h->o.loop);
+}
+
+static void on_epoll(void *ctx, int fd, unsigned events)
+{
+	struct http *h = ctx;
+
+	(void)fd;
+	(void)events;
+	h->must_run = true;
+}
+
+static void on_sweep(void *ctx)
+{
+	struct http *h = ctx;
+	uint64_t now = clock_ns();
+
+	for (struct http_req *c = h->conns; c != NULL; c = c->next)
+		http_conn_sweep(c, now);
+	if (h->unix_watch != NULL && h->n_conns < h->o.connections_max)
+		loop_fd_start(h->unix_watch, LOOP_READABLE);
+}
+
+/* Until the next sweep: a descriptor that cannot be accepted from stays readable. */
+static void pause_unix(struct http *h)
+{
+	loop_fd_stop(h->unix_watch);
+}
+
+/* libmicrohttpd has one listening socket per daemon; connections of the Unix socket are
+ * handed to it one by one. */
+static void on_unix(void *ctx, int fd, unsigned events)
+{
+	struct http *h = ctx;
+
+	(void)events;
+	for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
+		struct sockaddr_un peer = {.sun_family = AF_UNIX};
+		int c;
+
+		if (h->n_conns >= h->o.connections_max) {
+			pause_unix(h);
+			return;
+		}
+		c = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (c < 0 && (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR))
+			return;
+		if (c < 0) {
+			log_warn("http: accept on %s: %s", h->o.unix_path,
+				strerror(errno));
+			pause_unix(h);
+			return;
+		}
+		/* On failure the descriptor is closed by libmicrohttpd. */
+		if (MHD_add_connection(h->daemon, c, (struct sockaddr *)&peer,
+			    sizeof(sa_family_t)) != MHD_YES)
+			log_warn("http: a connection of the Unix socket was refused");
+		h->must_run = true;
+	}
+}
+
+static status listen_tcp(struct http *h, struct err *err)
+{
+	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = htons(h->o.port)};
+	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons(h->o.port)};
+	bool six = inet_pton(AF_INET6, h->o.host, &a6.sin6_addr) == 1;
+	struct sockaddr *at = six ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4;
+	socklen_t len = six ? sizeof(a6) : sizeof(a4);
+	int on = 1, off = 0;
+
+	if (!six && inet_pton(AF_INET, h->o.host, &a4.sin_addr) != 1)
+		return err_set(
+			err, ST_INVALID, "host \"%s\" is no IP address", h->o.host);
+	h->listen_fd = socket(
+		six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (h->listen_fd < 0)
+		return err_set(err, ST_IO, "socket: %s", strerror(errno));
+	setsockopt(h->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (six)
+		setsockopt(h->listen_fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	if (bind(h->listen_fd, at, len) != 0 || listen(h->listen_fd, BACKLOG) != 0 ||
+		getsockname(h->listen_fd, at, &len) != 0)
+		return err_set(err, ST_IO, "listen on %s port %u: %s", h->o.host,
+			h->o.port, strerror(errno));
+	h->port = ntohs(six ? a6.sin6_port : a4.sin_port);
+	return ST_OK;
+}
+
+static status listen_unix(struct http *h, struct err *err)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct stat st;
+
+	if (h->o.unix_path == NULL || h->o.unix_path[0] == '\0')
+		return ST_OK;
+	if (strlen(h->o.unix_path) >= sizeof(a.sun_path))
+		return err_set(err, ST_INVALID, "socket path \"%s\" is over %zu bytes",
+			h->o.unix_path, sizeof(a.sun_path) - 1);
+	memcpy(a.sun_path, h->o.unix_path, strlen(h->o.unix_path) + 1);
+	/* What a killed predecessor left; anything but a socket stays and makes bind
+	 * fail. */
+	if (lstat(h->o.unix_path, &st) == 0 && S_ISSOCK(st.st_mode))
+		unlink(h->o.unix_path);
+	h->unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (h->unix_fd < 0 || bind(h->unix_fd, (struct sockaddr *)&a, sizeof(a)) != 0 ||
+		listen(h->unix_fd, BACKLOG) != 0)
+		return err_set(
+			err, ST_IO, "listen on %s: %s", h->o.unix_path, strerror(errno));
+	return ST_OK;
+}
+
+__attribute__((format(printf, 2, 0))) static void on_mhd_log(
+	void *cls, const char *fmt, va_list ap)
+{
+	char text[256];
+
+	(void)cls;
+	vsnprintf(text, sizeof(text), fmt, ap);
+	text[strcspn(text, "\n")] = '\0';
+	log_debug("http: %s", text);
+}
+
+static status start_daemon(struct http *h, struct err *err)
+{
+	const union MHD_DaemonInfo *info;
+
+	/* Twice the limit of the header lines, so that too long ones can be answered
+	 * by ourselves; the rest is for the answer's. */
+	h->daemon = MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
+		NULL, http_conn_access, h, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, h,
+		MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned)h->o.connections_max, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		2 * h->o.header_max + (32u << 10), MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned)MAX(h->o.drain_s, h->o.idle_s + 1), MHD_OPTION_URI_LOG_CALLBACK,
+		http_conn_uri, h, MHD_OPTION_NOTIFY_CONNECTION, http_conn_notify, h,
+		MHD_OPTION_NOTIFY_COMPLETED, http_conn_completed, h, MHD_OPTION_END);
+	if (h->daemon == NULL)
+		return err_set(
+			err, ST_IO, "libmicrohttpd does not start: %s", strerror(errno));
+	info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+	if (loop_fd_open(&h->epoll, h->o.loop, info->epoll_fd, on_epoll, h, err) != ST_OK)
+		return err->code;
+	loop_fd_start(h->epoll, LOOP_READABLE);
+	if (h->unix_fd >= 0) {
+		if (loop_fd_open(&h->unix_watch, h->o.loop, h->unix_fd, on_unix, h,
+			    err) != ST_OK)
+			return err->code;
+		loop_fd_start(h->unix_watch, LOOP_READABLE);
+	}
+	return ST_OK;
+}
+
+static void fill_defaults(struct http_options *o)
+{
+	if (o->body_max == 0)
+		o->body_max = defaults.body_max;
+	if (o->header_max == 0)
+		o->header_max = defaults.header_max;
+	if (o->stream_max == 0)
+		o->stream_max = defaults.stream_max;
+	if (o->headers_max == 0)
+		o->headers_max = defaults.headers_max;
+	if (o->connections_max == 0)
+		o->connections_max = defaults.connections_max;
+	if (o->idle_s == 0)
+		o->idle_s = defaults.idle_s;
+	if (o->read_s == 0)
+		o->read_s = defaults.read_s;
+	if (o->drain_s == 0)
+		o->drain_s = defaults.drain_s;
+}
+
+/* What a half or wholly built server holds besides its connections. */
+static void release(struct http *h)
+{
+	loop_fd_close(h->epoll, false);
+	loop_fd_close(h->unix_watch, false);
+	if (h->daemon != NULL) {
+		/* Else it would close the listening socket, which is ours. */
+		if (!h->quiesced)
+			(void)MHD_quiesce_daemon(h->daemon);
+		MHD_stop_daemon(h->daemon);
+	}
+	if (h->listen_fd >= 0)
+		close(h->listen_fd);
+	if (h->unix_fd >= 0) {
+		unlink(h->o.unix_path);
+		close(h->unix_fd);
+	}
+	mem_free(h);
+}
+
+status http_create(struct http **out, const struct http_options *options,
+	const struct http_handler *handler, struct err *err)
+{
+	struct http *h = mem_alloc(1, sizeof(*h));
+
+	h->o = *options;
+	h->handler = *handler;
+	h->listen_fd = -1;
+	h->unix_fd = -1;
+	h->ready_end = &h->ready;
+	fill_defaults(&h->o);
+	if (listen_tcp(h, err) != ST_OK || listen_unix(h, err) != ST_OK ||
+		start_daemon(h, err) != ST_OK) {
+		release(h);
+		return err->code;
+	}
+	loop_on_turn(h->o.loop, on_turn, h);
+	loop_timer_start(h->o.loop, &h->sweep, SWEEP_MS, SWEEP_MS, on_sweep, h);
+	*out = h;
+	return ST_OK;
+}
+
+uint16_t http_port(const struct http *h)
+{
+	return h->port;
+}
+
+uint32_t http_connections(const struct http *h)
+{
+	return h->n_conns;
+}
+
+void http_quiesce(struct http *h)
+{
+	if (h->quiesced)
+		return;
+	h->quiesced = true;
+	/* The descriptor stays open until the daemon stops; closing it earlier would
+	 * let its number be used again while libmicrohttpd still polls it. */
+	(void)MHD_quiesce_daemon(h->daemon);
+	/* A socket that nobody accepts from would still take connections. */
+	shutdown(h->listen_fd, SHUT_RDWR);
+	if (h->unix_watch != NULL) {
+		loop_fd_close(h->unix_watch, false);
+		h->unix_watch = NULL;
+		shutdown(h->unix_fd, SHUT_RDWR);
+	}
+}
+
+void http_destroy(struct http *h)
+{
+	if (h == NULL)
+		return;
+	http_quiesce(h);
+	h->stopping = true;
+	loop_off_turn(h->o.loop, on_turn, h);
+	loop_timer_stop(&h->timeout);
+	loop_timer_stop(&h->sweep);
+	/* libmicrohttpd aborts the process when it is stopped with a connection that is
+	 * suspended. */
+	for (struct http_req *c = h->conns; c != NULL; c = c->next) {
+		c->cut = true;
+		http_mark_ready(c);
+	}
+	resume_ready(h);
+	MHD_run(h->daemon);
+	release(h);
+}

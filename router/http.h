@@ -1,0 +1,105 @@
+/* The HTTP server: libmicrohttpd on the loop's epoll, everything on the loop thread.
+ * A request is handed over once its body is there and stays suspended until it is
+ * answered; the client's leaving is watched meanwhile (libmicrohttpd does not).
+ *
+ * Life of a request, callbacks in this order:
+ *   on_request   exactly once
+ *   on_gone      at most once: the client left, or was cut for not reading, before the
+ *                answer was given in full; answering is then a no-op, stop the work
+ *   on_end       exactly once, last: the request does not exist after it returns
+ * What is refused before its body was read (413, 408, 431, 400 for framing) never
+ * reaches on_request; on_refused only counts it. Such answers are error JSON too. */
+#ifndef ROUTER_HTTP_H
+#define ROUTER_HTTP_H
+#include "common/base/bytes.h"
+#include "common/base/err.h"
+#include "common/loop/loop.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HTTP_ID_MAX      128u /* bytes of a request id without the zero */
+#define HTTP_HEADERS_OUT 8u   /* http_header_add per request */
+
+struct http;
+struct http_req;
+
+struct http_options {
+	struct loop *loop;
+	const char *host;      /* address literal, "127.0.0.1" or "::" (both families) */
+	const char *unix_path; /* a Unix socket besides the port; NULL or "": none */
+	size_t body_max;       /* bytes of a body; 0: 32 MiB */
+	size_t header_max;     /* bytes of all header lines; 0: 64 KiB */
+	size_t stream_max;     /* bytes waiting in one stream; 0: 16 MiB */
+	uint32_t headers_max;  /* header lines; 0: 100 */
+	uint32_t connections_max; /* 0: 4096 */
+	uint32_t idle_s;          /* a connection without a request; 0: 75 */
+	uint32_t read_s;          /* from request line to end of body, else 408; 0: 60 */
+	uint32_t drain_s;         /* a client that reads nothing is cut; 0: 60 */
+	uint16_t port;            /* 0: any free one, see http_port */
+	bool half_close;          /* a client that shut its writing side still listens */
+};
+
+struct http_handler {
+	void *ctx;
+	void (*on_request)(void *ctx, struct http_req *req);
+	void (*on_gone)(void *ctx, struct http_req *req);
+	void (*on_end)(void *ctx, struct http_req *req);
+	void (*on_refused)(void *ctx, unsigned http_code); /* may be NULL */
+};
+
+/* Listens at return. ST_IO: the address cannot be bound, with the reason. */
+MUST_CHECK status http_create(struct http **out, const struct http_options *options,
+	const struct http_handler *handler, struct err *err);
+uint16_t http_port(const struct http *h);
+/* Open connections, suspended ones included. */
+uint32_t http_connections(const struct http *h);
+/* Stop accepting; what is open goes on, each answer closes its connection. */
+void http_quiesce(struct http *h);
+/* Cuts what is unfinished (on_gone where it applies, then on_end), closes all. */
+void http_destroy(struct http *h);
+
+/* Of a request; borrowed until on_end returns. */
+const char *http_method(const struct http_req *req); /* as sent: "GET", "HEAD" ... */
+const char *http_path(const struct http_req *req);   /* unescaped, without the query */
+/* Value of a query argument ("" when it has none), NULL when absent. */
+const char *http_query(const struct http_req *req, const char *name);
+const char *http_header(const struct http_req *req, const char *name);
+struct bytes http_body(const struct http_req *req);
+/* X-Request-Id of the client if 1..128 printable ASCII characters without spaces,
+ * else made here. Sent back on every answer. */
+const char *http_id(const struct http_req *req);
+uint64_t http_begun_ns(const struct http_req *req); /* clock_ns of the request line */
+/* The body is no longer needed (it was parsed): frees it early. */
+void http_body_release(struct http_req *req);
+/* The owner's pointer. */
+void http_set_user(struct http_req *req, void *user);
+void *http_user(const struct http_req *req);
+
+bool http_gone(const struct http_req *req);
+unsigned http_status(const struct http_req *req);     /* 0: not answered */
+uint64_t http_sent_bytes(const struct http_req *req); /* body bytes given to the socket */
+/* In on_end: the whole answer was handed to the kernel. */
+bool http_delivered(const struct http_req *req);
+
+/* Before respond or stream_begin: a header of the answer; name and value are copied.
+ * At most HTTP_HEADERS_OUT; value must hold no control characters. */
+void http_header_add(struct http_req *req, const char *name, const char *value);
+/* Answer in full, once; also from on_request. body is copied. A HEAD request gets the
+ * same headers and no body. No-op after gone. */
+void http_respond(struct http_req *req, unsigned http_code, const char *content_type,
+	struct bytes body);
+
+/* Or answer in pieces. begin sends the status line and headers with the first piece;
+ * each write becomes one chunk (one write(2)) as long as the client keeps up. */
+void http_stream_begin(
+	struct http_req *req, unsigned http_code, const char *content_type);
+/* Copied. false: gone, or more than stream_max waits (the client is then cut and
+ * on_gone follows in this turn or the next). */
+bool http_stream_write(struct http_req *req, struct bytes piece);
+/* After what was written: end of the answer. */
+void http_stream_end(struct http_req *req);
+/* Cut the connection without an end mark: the client sees a broken answer. */
+void http_stream_abort(struct http_req *req);
+size_t http_stream_pending(const struct http_req *req); /* bytes not yet in the kernel */
+
+#endif

@@ -1,0 +1,272 @@
+/* What a handler does with a request: reading it, answering it whole or in pieces. */
+#include "router/http_impl.h"
+
+#include "common/base/clock.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Bytes that a stream's reader is asked for at once. */
+#define READ_BLOCK    (32u << 10)
+/* A client that is behind by more than this gets several pieces per chunk. */
+#define BEHIND_BYTES  4096
+/* Taken bytes at the front of the buffer are dropped from here on. */
+#define COMPACT_BYTES (64u << 10)
+
+const char *http_method(const struct http_req *req)
+{
+	return req->method;
+}
+
+const char *http_path(const struct http_req *req)
+{
+	return req->path;
+}
+
+const char *http_query(const struct http_req *req, const char *name)
+{
+	const char *value = NULL;
+	size_t len = 0;
+
+	if (MHD_lookup_connection_value_n(req->conn, MHD_GET_ARGUMENT_KIND, name,
+		    strlen(name), &value, &len) != MHD_YES)
+		return NULL;
+	return value != NULL ? value : "";
+}
+
+const char *http_header(const struct http_req *req, const char *name)
+{
+	return MHD_lookup_connection_value(req->conn, MHD_HEADER_KIND, name);
+}
+
+struct bytes http_body(const struct http_req *req)
+{
+	return sink_bytes(&req->body);
+}
+
+const char *http_id(const struct http_req *req)
+{
+	return req->id;
+}
+
+uint64_t http_begun_ns(const struct http_req *req)
+{
+	return req->begun_ns;
+}
+
+void http_body_release(struct http_req *req)
+{
+	sink_release(&req->body);
+}
+
+void http_set_user(struct http_req *req, void *user)
+{
+	req->user = user;
+}
+
+void *http_user(const struct http_req *req)
+{
+	return req->user;
+}
+
+bool http_gone(const struct http_req *req)
+{
+	return req->gone;
+}
+
+unsigned http_status(const struct http_req *req)
+{
+	return req->status;
+}
+
+uint64_t http_sent_bytes(const struct http_req *req)
+{
+	return req->sent;
+}
+
+bool http_delivered(const struct http_req *req)
+{
+	return req->delivered;
+}
+
+void http_header_add(struct http_req *req, const char *name, const char *value)
+{
+	size_t i = req->n_headers;
+
+	assert(i < HTTP_HEADERS_OUT && req->status == 0);
+	req->header_at[i][0] = req->header_text.len;
+	sink_put(&req->header_text, name, strlen(name) + 1);
+	req->header_at[i][1] = req->header_text.len;
+	sink_put(&req->header_text, value, strlen(value) + 1);
+	req->n_headers++;
+}
+
+/* Gives the request up in this turn or the next, never inside the caller's call. */
+static void cut_later(struct http_req *req)
+{
+	req->cut = true;
+	http_mark_ready(req);
+}
+
+/* false: no memory, the request is given up. */
+static bool finish_response(
+	struct http_req *req, unsigned http_code, const char *content_type)
+{
+	const char *text = (const char *)req->header_text.at;
+	struct MHD_Response *r = req->response;
+	bool ok = r != NULL && !req->header_text.full;
+
+	req->status = http_code;
+	if (ok && content_type != NULL)
+		ok = MHD_add_response_header(r, "Content-Type", content_type) == MHD_YES;
+	for (uint32_t i = 0; ok && i < req->n_headers; i++)
+		ok = MHD_add_response_header(r, text + req->header_at[i][0],
+			     text + req->header_at[i][1]) == MHD_YES;
+	ok = ok && MHD_add_response_header(r, "X-Request-Id", req->id) == MHD_YES;
+	if (ok && req->h->quiesced)
+		ok = MHD_add_response_header(r, "Connection", "close") == MHD_YES;
+	if (!ok)
+		cut_later(req);
+	else if (!req->in_handler)
+		http_mark_ready(req);
+	return ok;
+}
+
+void http_respond(struct http_req *req, unsigned http_code, const char *content_type,
+	struct bytes body)
+{
+	if (req->gone || req->cut)
+		return;
+	assert(req->phase == HTTP_HANDED && req->status == 0);
+	sink_put(&req->out, body.at, body.len);
+	if (!req->out.full)
+		req->response = MHD_create_response_from_buffer(
+			req->out.len, req->out.at, MHD_RESPMEM_PERSISTENT);
+	if (!finish_response(req, http_code, content_type))
+		return;
+	req->complete = true;
+	req->sent = body.len;
+}
+
+/* The pieces of a stream stand in `out`, each behind its length. */
+static size_t take_piece(struct http_req *req, char *buf, size_t max)
+{
+	uint32_t len;
+	size_t n;
+
+	memcpy(&len, req->out.at + req->out_at, sizeof(len));
+	n = MIN(max, len - req->piece_taken);
+	memcpy(buf, req->out.at + req->out_at + sizeof(len) + req->piece_taken, n);
+	req->piece_taken += (uint32_t)n;
+	if (req->piece_taken == len) {
+		req->out_at += sizeof(len) + len;
+		req->piece_taken = 0;
+	}
+	return n;
+}
+
+static void compact(struct http_req *req)
+{
+	if (req->out_at == req->out.len) {
+		sink_reset(&req->out);
+		req->out_at = 0;
+	} else if (req->out_at > COMPACT_BYTES && req->out_at > req->out.len / 2) {
+		sink_consume(&req->out, req->out_at);
+		req->out_at = 0;
+	}
+}
+
+static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
+{
+	struct http_req *req = cls;
+	size_t n = 0;
+
+	(void)pos;
+	if (req->gone || req->aborted)
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	while (n < max && req->out_at < req->out.len) {
+		bool behind = req->out.len - req->out_at > BEHIND_BYTES;
+
+		n += take_piece(req, buf + n, max - n);
+		if (!behind)
+			break;
+	}
+	if (n > 0) {
+		compact(req);
+		req->progress_ns = clock_ns();
+		req->sent += n;
+		return (ssize_t)n;
+	}
+	if (req->complete)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	http_conn_suspend(req);
+	return 0;
+}
+
+void http_stream_begin(struct http_req *req, unsigned http_code, const char *content_type)
+{
+	if (req->gone || req->cut)
+		return;
+	assert(req->phase == HTTP_HANDED && req->status == 0);
+	req->response = MHD_create_response_from_callback(
+		MHD_SIZE_UNKNOWN, READ_BLOCK, read_stream, req, NULL);
+	req->streaming = true;
+	finish_response(req, http_code, content_type);
+}
+
+bool http_stream_write(struct http_req *req, struct bytes piece)
+{
+	uint32_t len = (uint32_t)piece.len;
+	size_t waiting = req->out.len - req->out_at;
+
+	if (req->gone || req->cut)
+		return false;
+	assert(req->streaming && !req->complete);
+	if (piece.len == 0)
+		return true;
+	if (piece.len > req->h->o.stream_max ||
+		waiting > req->h->o.stream_max - piece.len) {
+		cut_later(req);
+		return false;
+	}
+	if (waiting == 0)
+		req->progress_ns = clock_ns();
+	sink_put(&req->out, &len, sizeof(len));
+	sink_put(&req->out, piece.at, piece.len);
+	if (req->out.full) {
+		cut_later(req);
+		return false;
+	}
+	http_mark_ready(req);
+	return true;
+}
+
+void http_stream_end(struct http_req *req)
+{
+	if (req->gone || req->cut)
+		return;
+	assert(req->streaming && !req->complete);
+	req->complete = true;
+	http_mark_ready(req);
+}
+
+void http_stream_abort(struct http_req *req)
+{
+	req->aborted = true;
+	req->complete = true;
+	http_mark_ready(req);
+}
+
+size_t http_stream_pending(const struct http_req *req)
+{
+	return req->streaming ? req->out.len - req->out_at : 0;
+}
+
+enum MHD_Result http_answer_queue(struct http_req *req)
+{
+	enum MHD_Result ok = MHD_queue_response(req->conn, req->status, req->response);
+
+	MHD_destroy_response(req->response);
+	req->response = NULL;
+	return ok;
+}

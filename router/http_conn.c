@@ -1,0 +1,322 @@
+/* One connection: reading a request, handing it over, seeing its client leave. */
+#include "router/http_impl.h"
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static struct http_req *req_of(struct MHD_Connection *conn)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return info != NULL ? info->socket_context : NULL;
+}
+
+static void make_id(char id[HTTP_ID_MAX + 1])
+{
+	snprintf(id, HTTP_ID_MAX + 1, "req-%016" PRIx64, rng_entropy64());
+}
+
+/* The request's part of the record, back to nothing. */
+static void reset_request(struct http_req *req)
+{
+	sink_release(&req->body);
+	sink_release(&req->out);
+	sink_release(&req->header_text);
+	memset(&req->phase, 0, sizeof(*req) - offsetof(struct http_req, phase));
+	req->phase = HTTP_IDLE;
+	req->since_ns = clock_ns();
+	sink_init(&req->body, req->h->o.body_max);
+	sink_init(&req->out, SIZE_MAX / 2);
+	sink_init(&req->header_text, req->h->o.header_max);
+}
+
+void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_context,
+	enum MHD_ConnectionNotificationCode code)
+{
+	struct http *h = cls;
+	struct http_req *req;
+
+	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+		/* Without memory the connection has no record and is closed at its
+		 * first request line. */
+		req = mem_take(1, sizeof(*req));
+		*socket_context = req;
+		if (req == NULL)
+			return;
+		req->h = h;
+		req->conn = conn;
+		req->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)
+				  ->connect_fd;
+		reset_request(req);
+		req->next = h->conns;
+		if (h->conns != NULL)
+			h->conns->prev = req;
+		h->conns = req;
+		h->n_conns++;
+		return;
+	}
+	req = *socket_context;
+	if (req == NULL)
+		return;
+	*socket_context = NULL;
+	assert(req->phase != HTTP_HANDED && !req->is_ready);
+	loop_fd_close(req->watch, false);
+	reset_request(req);
+	if (req->prev != NULL)
+		req->prev->next = req->next;
+	else
+		h->conns = req->next;
+	if (req->next != NULL)
+		req->next->prev = req->prev;
+	h->n_conns--;
+	mem_give(req);
+}
+
+void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn)
+{
+	struct http_req *req = req_of(conn);
+
+	(void)cls;
+	(void)uri;
+	if (req == NULL)
+		return NULL;
+	reset_request(req);
+	req->phase = HTTP_HEAD;
+	req->begun_ns = req->since_ns;
+	make_id(req->id);
+	return req;
+}
+
+/* The header lines are complete: keep what the answer needs, refuse what is not to be
+ * read further. */
+static enum MHD_Result begin_body(
+	struct http_req *req, const char *url, const char *method, const char *version)
+{
+	const char *id = http_header(req, "X-Request-Id");
+	size_t n = 0;
+	struct http_fault f;
+	bool sends_body;
+
+	req->method = method;
+	req->path = url;
+	while (id != NULL && id[n] > ' ' && id[n] <= '~' && n <= HTTP_ID_MAX)
+		n++;
+	if (id != NULL && n > 0 && n <= HTTP_ID_MAX && id[n] == '\0')
+		memcpy(req->id, id, n + 1);
+	if (http_refuse_check(req, version, &f)) {
+		req->phase = HTTP_BODY;
+		return MHD_YES;
+	}
+	/* With Expect the client waits for our word, without a body it sends nothing. */
+	sends_body = http_header(req, "Content-Length") != NULL ||
+		     http_header(req, "Transfer-Encoding") != NULL;
+	if (!sends_body || http_header(req, "Expect") != NULL) {
+		req->phase = HTTP_REFUSED;
+		return http_refuse_queue(req, f.status, f.code, f.text);
+	}
+	req->phase = HTTP_REFUSED;
+	req->since_ns = clock_ns();
+	http_refuse_raw(req, f.status, f.code, f.text);
+	return MHD_YES;
+}
+
+static void take_body(struct http_req *req, const char *data, size_t len)
+{
+	char text[96];
+
+	if (len > req->h->o.body_max - req->body.len) {
+		snprintf(text, sizeof(text), "The body is over %zu bytes.",
+			req->h->o.body_max);
+		req->phase = HTTP_REFUSED;
+		req->since_ns = clock_ns();
+		http_refuse_raw(req, 413, "body_too_large", text);
+		return;
+	}
+	sink_put(&req->body, data, len);
+	if (req->body.full) {
+		req->phase = HTTP_REFUSED;
+		req->since_ns = clock_ns();
+		http_refuse_raw(req, 503, "overloaded",
+			"The server has no memory for this request now.");
+	}
+}
+
+static void on_watch(void *ctx, int fd, unsigned events)
+{
+	struct http_req *req = ctx;
+
+	(void)fd;
+	if (!(events & LOOP_GONE))
+		return;
+	/* With the whole answer given, sending it is libmicrohttpd's matter. */
+	if (req->complete)
+		loop_fd_stop(req->watch);
+	else
+		http_conn_cut(req);
+}
+
+/* No memory for the watcher: the client's leaving is then seen at the next write. */
+static void watch(struct http_req *req)
+{
+	struct err err;
+
+	if (req->h->o.half_close || req->gone || req->watching)
+		return;
+	if (req->watch == NULL && loop_fd_open(&req->watch, req->h->o.loop, req->fd,
+					  on_watch, req, &err) != ST_OK)
+		return;
+	loop_fd_start(req->watch, LOOP_GONE);
+	req->watching = true;
+}
+
+void http_conn_suspend(struct http_req *req)
+{
+	req->suspended = true;
+	MHD_suspend_connection(req->conn);
+	watch(req);
+}
+
+/* The answer's head goes out with its first piece. */
+static enum MHD_Result answer_or_suspend(struct http_req *req)
+{
+	if (req->response != NULL &&
+		(!req->streaming || req->complete || req->out.len > 0))
+		return http_answer_queue(req);
+	http_conn_suspend(req);
+	return MHD_YES;
+}
+
+static enum MHD_Result hand_over(struct http_req *req)
+{
+	struct http *h = req->h;
+
+	req->phase = HTTP_HANDED;
+	req->in_handler = true;
+	h->handler.on_request(h->handler.ctx, req);
+	req->in_handler = false;
+	if (req->cut)
+		http_mark_ready(req);
+	return answer_or_suspend(req);
+}
+
+/* NOLINTNEXTLINE(readability-function-size): libmicrohttpd's signature */
+enum MHD_Result http_conn_access(void *cls, struct MHD_Connection *conn, const char *url,
+	const char *method, const char *version, const char *data, size_t *data_len,
+	void **con_cls)
+{
+	struct http_req *req = req_of(conn);
+
+	(void)cls;
+	(void)con_cls;
+	if (req == NULL || req->h->stopping)
+		return MHD_NO;
+	switch (req->phase) {
+	case HTTP_HEAD:
+		return begin_body(req, url, method, version);
+	case HTTP_BODY:
+		if (*data_len == 0)
+			return hand_over(req);
+		take_body(req, data, *data_len);
+		*data_len = 0;
+		return MHD_YES;
+	case HTTP_HANDED:
+		if (req->gone || req->aborted)
+			return MHD_NO;
+		return answer_or_suspend(req);
+	case HTTP_REFUSED:
+		if (*data_len == 0)
+			return MHD_NO;
+		*data_len = 0;
+		return MHD_YES;
+	case HTTP_IDLE:
+		break;
+	}
+	return MHD_NO;
+}
+
+void http_conn_cut(struct http_req *req)
+{
+	struct http *h = req->h;
+
+	if (!req->gone) {
+		req->gone = true;
+		if (req->watch != NULL)
+			loop_fd_stop(req->watch);
+		shutdown(req->fd, SHUT_RDWR);
+		http_mark_ready(req);
+	}
+	if (req->phase == HTTP_HANDED && !req->complete && !req->told_gone) {
+		req->told_gone = true;
+		h->handler.on_gone(h->handler.ctx, req);
+	}
+}
+
+void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
+	enum MHD_RequestTerminationCode code)
+{
+	struct http *h = cls;
+	struct http_req *req = req_of(conn);
+
+	*con_cls = NULL;
+	if (req == NULL)
+		return;
+	if (req->watching) {
+		loop_fd_stop(req->watch);
+		req->watching = false;
+	}
+	if (req->response != NULL) {
+		MHD_destroy_response(req->response);
+		req->response = NULL;
+	}
+	if (req->phase == HTTP_HANDED) {
+		req->delivered = code == MHD_REQUEST_TERMINATED_COMPLETED_OK &&
+				 req->complete && !req->aborted;
+		if (!req->complete)
+			http_conn_cut(req);
+		req->gone = true;
+		h->handler.on_end(h->handler.ctx, req);
+	}
+	http_forget_ready(req);
+	reset_request(req);
+}
+
+/* Also seen here, because libmicrohttpd has one limit for all phases and restarts it
+ * with every byte. */
+void http_conn_sweep(struct http_req *req, uint64_t now_ns)
+{
+	const struct http_options *o = &req->h->o;
+	uint64_t age = now_ns - req->since_ns;
+
+	switch (req->phase) {
+	case HTTP_IDLE:
+		if (age > o->idle_s * NS_PER_S)
+			http_conn_cut(req);
+		break;
+	case HTTP_HEAD:
+	case HTTP_BODY:
+		if (now_ns - req->begun_ns <= o->read_s * NS_PER_S)
+			break;
+		http_refuse_raw(req, 408, "request_timeout",
+			"The request did not arrive in time.");
+		req->phase = HTTP_REFUSED;
+		req->since_ns = now_ns;
+		break;
+	case HTTP_REFUSED:
+		if (age > HTTP_LINGER_NS)
+			http_conn_cut(req);
+		break;
+	case HTTP_HANDED:
+		if (req->streaming && !req->suspended && req->out.len > req->out_at &&
+			now_ns - req->progress_ns > o->drain_s * NS_PER_S)
+			http_conn_cut(req);
+		break;
+	}
+}

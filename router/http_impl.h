@@ -1,0 +1,119 @@
+/* What router/http*.c share: the server and its connections. A connection carries one
+ * request at a time, so its record is both. Private to these files. */
+#ifndef ROUTER_HTTP_IMPL_H
+#define ROUTER_HTTP_IMPL_H
+#include "router/http.h"
+
+#include <microhttpd.h>
+
+/* After a refusal in mid-body: how long what still comes is read and dropped, so that
+ * the client sees the answer and not a reset. */
+#define HTTP_LINGER_NS (2 * UINT64_C(1000000000))
+
+/* Where the request of a connection is. Written by http_conn.c alone. */
+enum http_phase {
+	HTTP_IDLE,    /* none: before the first, between two */
+	HTTP_HEAD,    /* request line seen, header lines coming */
+	HTTP_BODY,    /* header lines checked, body coming */
+	HTTP_HANDED,  /* given to the handler */
+	HTTP_REFUSED, /* answered by ourselves, the rest of the body is dropped */
+};
+
+struct http_req {
+	/* Of the connection */
+	struct http *h;
+	struct MHD_Connection *conn;
+	struct http_req *next, *prev; /* all connections */
+	int fd;
+	bool suspended;
+	bool watching;
+	struct loop_fd *watch; /* NULL until first needed */
+	uint64_t since_ns;     /* begin of the phase (IDLE, HEAD, REFUSED) */
+
+	/* Of the request: zeroed from here at its begin */
+	enum http_phase phase;
+	bool in_handler; /* on_request is running */
+	bool is_ready;   /* in h->ready */
+	bool cut;        /* to be given up in the next turn */
+	bool gone;
+	bool told_gone;
+	bool complete; /* the handler gave the whole answer */
+	bool streaming;
+	bool aborted;
+	bool delivered;
+	struct http_req *next_ready;
+	uint64_t begun_ns;
+	uint64_t progress_ns; /* when the client last took bytes of a stream */
+	uint64_t sent;
+	const char *method, *path;
+	char id[HTTP_ID_MAX + 1];
+	void *user;
+	struct sink body;
+	unsigned status;
+	uint32_t n_headers;
+	size_t header_at[HTTP_HEADERS_OUT][2]; /* offsets of name and value in text */
+	struct sink header_text;
+	/* The whole answer, or the pieces of a stream not yet taken: u32 length, bytes.
+	 */
+	struct sink out;
+	size_t out_at;                 /* bytes of out already taken */
+	uint32_t piece_taken;          /* of the piece at out_at */
+	struct MHD_Response *response; /* not yet queued */
+};
+
+struct http {
+	struct http_options o;
+	struct http_handler handler;
+	struct MHD_Daemon *daemon;
+	struct loop_fd *epoll;
+	struct loop_fd *unix_watch;
+	struct loop_timer timeout, sweep;
+	int listen_fd, unix_fd;
+	uint16_t port;
+	uint32_t n_conns;
+	bool must_run;
+	bool quiesced;
+	bool stopping;
+	struct http_req *conns;
+	struct http_req *ready, **ready_end;
+};
+
+/* http.c: look at req in this turn. */
+void http_mark_ready(struct http_req *req);
+/* req has nothing more to do. */
+void http_forget_ready(struct http_req *req);
+
+/* http_conn.c: called by libmicrohttpd. */
+void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn);
+enum MHD_Result http_conn_access(void *cls, struct MHD_Connection *conn, const char *url,
+	const char *method, const char *version, const char *data, size_t *data_len,
+	void **con_cls);
+void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_context,
+	enum MHD_ConnectionNotificationCode code);
+void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
+	enum MHD_RequestTerminationCode code);
+/* The client is gone, or is to be: tells the handler once, ends the socket. */
+void http_conn_cut(struct http_req *req);
+/* Time limits of one connection. */
+void http_conn_sweep(struct http_req *req, uint64_t now_ns);
+/* Nothing to say for now: until http_mark_ready, or the client's end. From a callback
+ * of libmicrohttpd only. */
+void http_conn_suspend(struct http_req *req);
+
+/* http_answer.c: queue the answer that the handler gave. */
+enum MHD_Result http_answer_queue(struct http_req *req);
+/* http_refuse.c: error JSON before the handler saw the request. queue: the client is
+ * not sending a body; raw: it may be. */
+enum MHD_Result http_refuse_queue(
+	struct http_req *req, unsigned http_code, const char *code, const char *text);
+void http_refuse_raw(
+	struct http_req *req, unsigned http_code, const char *code, const char *text);
+/* What is wrong with the header lines, or true. */
+struct http_fault {
+	unsigned status;
+	const char *code;
+	char text[200];
+};
+bool http_refuse_check(struct http_req *req, const char *version, struct http_fault *f);
+
+#endif

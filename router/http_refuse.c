@@ -1,0 +1,165 @@
+/* Refusing a request before its handler sees it: framing that two parsers could read
+ * in two ways, limits, time. The answers are error JSON like all others. */
+#include "router/http_impl.h"
+
+#include "router/api_out.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+struct header_count {
+	size_t n, bytes;
+	unsigned lengths, encodings;
+	const char *length, *encoding;
+};
+
+static enum MHD_Result count_header(
+	void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct header_count *c = cls;
+
+	(void)kind;
+	c->n++;
+	c->bytes += strlen(name) + (value != NULL ? strlen(value) : 0) + 4;
+	if (strcasecmp(name, "Content-Length") == 0) {
+		c->lengths++;
+		c->length = value;
+	} else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+		c->encodings++;
+		c->encoding = value;
+	}
+	return MHD_YES;
+}
+
+/* false: over max. libmicrohttpd has refused what is no number. */
+static bool length_fits(const char *text, size_t max)
+{
+	unsigned long long n;
+
+	errno = 0;
+	n = strtoull(text, NULL, 10);
+	return errno == 0 && n <= max;
+}
+
+static bool fault(struct http_fault *f, unsigned http_code, const char *code)
+{
+	f->status = http_code;
+	f->code = code;
+	return false;
+}
+
+bool http_refuse_check(struct http_req *req, const char *version, struct http_fault *f)
+{
+	const struct http_options *o = &req->h->o;
+	struct header_count c = {0};
+
+	MHD_get_connection_values(req->conn, MHD_HEADER_KIND, count_header, &c);
+	if (c.n > o->headers_max || c.bytes > o->header_max) {
+		snprintf(f->text, sizeof(f->text),
+			"The request has %zu header lines of %zu bytes; at most %" PRIu32
+			" lines and %zu bytes are allowed.",
+			c.n, c.bytes, o->headers_max, o->header_max);
+		return fault(f, 431, "headers_too_large");
+	}
+	if (c.lengths > 1 || c.encodings > 1 || (c.lengths > 0 && c.encodings > 0)) {
+		snprintf(f->text, sizeof(f->text),
+			"The length of the body is given more than once "
+			"(Content-Length, Transfer-Encoding).");
+		return fault(f, 400, "invalid_framing");
+	}
+	if (c.encodings > 0 &&
+		(c.encoding == NULL || strcasecmp(c.encoding, "chunked") != 0)) {
+		snprintf(f->text, sizeof(f->text),
+			"Transfer-Encoding: only \"chunked\" is supported.");
+		return fault(f, 501, "unsupported_encoding");
+	}
+	if (c.encodings > 0 && strcmp(version, MHD_HTTP_VERSION_1_0) == 0) {
+		snprintf(f->text, sizeof(f->text),
+			"Transfer-Encoding does not exist in HTTP/1.0.");
+		return fault(f, 400, "invalid_framing");
+	}
+	if (strcmp(version, MHD_HTTP_VERSION_1_1) == 0 &&
+		http_header(req, "Host") == NULL) {
+		snprintf(f->text, sizeof(f->text), "The Host header is missing.");
+		return fault(f, 400, "invalid_framing");
+	}
+	if (c.lengths > 0 && c.length != NULL && !length_fits(c.length, o->body_max)) {
+		snprintf(f->text, sizeof(f->text), "The body is over %zu bytes.",
+			o->body_max);
+		return fault(f, 413, "body_too_large");
+	}
+	return true;
+}
+
+static void put_error(
+	struct sink *out, unsigned http_code, const char *code, const char *text)
+{
+	struct api_error e;
+
+	api_error_set(&e, http_code, code, NULL, "%s", text);
+	out_error(out, &e);
+}
+
+static void count_refusal(struct http_req *req, unsigned http_code)
+{
+	const struct http_handler *handler = &req->h->handler;
+
+	if (handler->on_refused != NULL)
+		handler->on_refused(handler->ctx, http_code);
+}
+
+enum MHD_Result http_refuse_queue(
+	struct http_req *req, unsigned http_code, const char *code, const char *text)
+{
+	struct MHD_Response *r;
+	enum MHD_Result ok;
+	struct sink body;
+
+	count_refusal(req, http_code);
+	sink_init(&body, 4096);
+	put_error(&body, http_code, code, text);
+	r = MHD_create_response_from_buffer(body.len, body.at, MHD_RESPMEM_MUST_COPY);
+	sink_release(&body);
+	if (r == NULL)
+		return MHD_NO;
+	MHD_add_response_header(r, "Content-Type", "application/json");
+	MHD_add_response_header(r, "X-Request-Id", req->id);
+	MHD_add_response_header(r, "Connection", "close");
+	ok = MHD_queue_response(req->conn, http_code, r);
+	MHD_destroy_response(r);
+	return ok;
+}
+
+/* libmicrohttpd takes an answer only before the body or after it. In between nothing
+ * else writes to this socket, so the answer goes there directly and the connection
+ * ends: what the client still sends is read and dropped for a moment, since closing
+ * with unread bytes would reset the connection and destroy the answer. */
+void http_refuse_raw(
+	struct http_req *req, unsigned http_code, const char *code, const char *text)
+{
+	struct sink body, all;
+	ssize_t sent;
+
+	count_refusal(req, http_code);
+	sink_init(&body, 4096);
+	sink_init(&all, 8192);
+	put_error(&body, http_code, code, text);
+	sink_fmt(&all,
+		"HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
+		"Content-Length: %zu\r\nConnection: close\r\nX-Request-Id: %s\r\n\r\n",
+		http_code, MHD_get_reason_phrase_for(http_code), body.len, req->id);
+	sink_put(&all, body.at, body.len);
+	/* The buffer of a socket on which nothing was written takes this whole; if not,
+	 * the client is one that does not read. */
+	sent = send(req->fd, all.at, all.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	(void)sent;
+	shutdown(req->fd, SHUT_WR);
+	sink_release(&body);
+	sink_release(&all);
+	sink_release(&req->body);
+}

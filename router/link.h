@@ -1,0 +1,36 @@
+/* Control messages out: to workers, to batonctl; and the socket they share. */
+#ifndef ROUTER_LINK_H
+#define ROUTER_LINK_H
+#include "router/router.h"
+
+/* Binds RUNTIME/routers/ID.sock. */
+MUST_CHECK status link_open(struct router *rt, struct err *err);
+void link_close(struct router *rt);
+
+/* Encodes and queues; false, counted and logged: it did not go out. */
+bool link_send(struct router *rt, struct bytes peer, uint8_t type, const void *msg);
+/* A failure marks the worker broken: it is declared lost in the same turn. */
+void link_send_worker(
+	struct router *rt, struct worker_view *w, uint8_t type, const void *msg);
+void link_refuse(struct router *rt, struct bytes peer, enum wire_refusal code,
+	const char *fmt, ...) PRINTF_LIKE(4, 5);
+void link_hello(struct router *rt, struct worker_view *w);
+/* To every worker that lives. */
+void link_beat(struct router *rt);
+
+/* What request_ops needs of it. */
+void link_send_prefill(void *router, struct request *r);
+void link_send_adopt(void *router, struct request *r);
+void link_send_cancel(void *router, struct request *r, struct worker_view *w);
+void link_send_release(void *router, struct request *r, struct worker_view *w);
+
+/* A worker is lost: its requests move, the others are told, the entry is buried. */
+void link_lost(struct router *rt, struct worker_view *w, const char *why);
+/* It forgot what it held for this router, but lives. */
+void link_forgotten(struct router *rt, struct worker_view *w);
+
+/* handlers.c */
+void handlers_message(
+	void *router, struct bytes peer, uint8_t type, struct bytes body, int conn);
+
+#endif

@@ -1,0 +1,100 @@
+/* The router's numbers. */
+#include "router/metrics.h"
+
+#include "common/base/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+/* vLLM's bounds, and some between them: bounds may be added, never taken away. */
+static const double bounds_first[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,
+	.75, 1, 2, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560};
+static const double bounds_step[] = {.001, .0025, .005, .0075, .01, .025, .05, .075, .1,
+	.15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
+static const double bounds_whole[] = {.05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20,
+	30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+static const double bounds_tokens[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000,
+	5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000};
+static const double bounds_rows[] = {
+	1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+static const double bounds_stage[] = {.0001, .0005, .001, .0025, .005, .01, .025, .05, .1,
+	.25, .5, 1, 2.5, 5, 10, 30, 60, 120, 600};
+
+static const struct {
+	const double *bounds;
+	uint32_t n;
+} hists[HIST__COUNT] = {
+#define X(id, name, label, set) [HIST_##id] = {bounds_##set, COUNT(bounds_##set)},
+	METRIC_HISTOGRAM_MAP(X)
+#undef X
+};
+
+const double *metrics_bounds(enum metric_histogram id, uint32_t *n)
+{
+	*n = hists[id].n;
+	return hists[id].bounds;
+}
+
+void metrics_observe(struct metrics *m, enum metric_histogram id, double value)
+{
+	uint32_t i = 0;
+
+	if (!isfinite(value))
+		return;
+	while (i < hists[id].n && value > hists[id].bounds[i])
+		i++;
+	m->hist[id].bucket[i]++;
+	m->hist[id].count++;
+	m->hist[id].sum += value;
+}
+
+void metrics_status(struct metrics *m, unsigned http_code)
+{
+	if (http_code < 600)
+		m->status[http_code / 100][http_code % 100]++;
+}
+
+void metrics_handover(
+	struct metrics *m, struct bytes transport, uint64_t bytes, uint64_t ns)
+{
+	size_t n = MIN(transport.len, sizeof(m->transport[0].name) - 1);
+
+	for (uint32_t i = 0; i < METRIC_TRANSPORTS_MAX; i++) {
+		struct metric_transport *t = &m->transport[i];
+
+		if (t->name[0] == 0 && n > 0)
+			memcpy(t->name, transport.at, n);
+		if (strlen(t->name) != n || memcmp(t->name, transport.at, n) != 0)
+			continue;
+		t->handovers++;
+		t->bytes += bytes;
+		t->ns += ns;
+		return;
+	}
+}
+
+static void forget_old(struct metrics *m, uint64_t now_s)
+{
+	uint64_t n = MIN(now_s - m->ended_s, METRIC_RATE_S);
+
+	for (uint64_t i = 1; i <= n; i++)
+		m->ended[(m->ended_s + i) % METRIC_RATE_S] = 0;
+	m->ended_s = MAX(now_s, m->ended_s);
+}
+
+void metrics_ended(struct metrics *m, uint64_t now_ns)
+{
+	forget_old(m, now_ns / NS_PER_S);
+	m->ended[m->ended_s % METRIC_RATE_S]++;
+}
+
+/* The newest second is not over: it does not count. */
+double metrics_rate(struct metrics *m, uint64_t now_ns)
+{
+	uint32_t sum = 0;
+
+	forget_old(m, now_ns / NS_PER_S);
+	for (uint32_t i = 1; i < METRIC_RATE_S; i++)
+		sum += m->ended[(m->ended_s + i) % METRIC_RATE_S];
+	return sum / (double)(METRIC_RATE_S - 1);
+}

@@ -1,0 +1,127 @@
+/* What the router counts, and its text for Prometheus. Loop thread only: plain numbers,
+ * so a scrape costs its own text and nothing else. Workers have no HTTP: what their
+ * beats carried is written here too. */
+#ifndef ROUTER_METRICS_H
+#define ROUTER_METRICS_H
+#include "common/base/bytes.h"
+#include "router/fleet.h"
+#include "router/requests.h"
+
+/* id, name, help */
+#define METRIC_COUNTER_MAP(X)                                                            \
+	X(prompt_tokens, "vllm:prompt_tokens_total", "tokens of prompts prefilled")      \
+	X(generation_tokens, "vllm:generation_tokens_total", "tokens generated")         \
+	X(preemptions, "vllm:num_preemptions_total",                                     \
+		"sequences evicted for want of pages")                                   \
+	X(corrupted, "vllm:corrupted_requests_total", "requests ended by NaN logits")    \
+	X(replays, "baton_replays_total", "requests begun again after a loss")           \
+	X(requeued, "baton_requeued_total", "requests that a worker sent back to wait")  \
+	X(malformed, "baton_malformed_messages_total", "messages refused")               \
+	X(strangers, "baton_unknown_peer_messages_total",                                \
+		"messages of peers that said no hello")                                  \
+	X(unsent, "baton_unsent_messages_total", "messages that could not be sent")      \
+	X(workers_lost, "baton_workers_lost_total", "workers lost")                      \
+	X(gone, "baton_clients_gone_total", "clients that left before the end")          \
+	X(refused, "baton_http_refused_total", "answers given before a request was read")
+
+enum metric_counter {
+#define X(id, name, help) COUNTER_##id,
+	METRIC_COUNTER_MAP(X)
+#undef X
+		COUNTER__COUNT
+};
+
+/* id, name, label, bucket set */
+#define METRIC_HISTOGRAM_MAP(X)                                                          \
+	X(ttft, "vllm:time_to_first_token_seconds", NULL, first)                         \
+	X(itl, "vllm:inter_token_latency_seconds", NULL, step)                           \
+	X(tpot, "vllm:request_time_per_output_token_seconds", NULL, step)                \
+	X(e2e, "vllm:e2e_request_latency_seconds", NULL, whole)                          \
+	X(queue, "vllm:request_queue_time_seconds", NULL, whole)                         \
+	X(inference, "vllm:request_inference_time_seconds", NULL, whole)                 \
+	X(prefill, "vllm:request_prefill_time_seconds", NULL, whole)                     \
+	X(decode, "vllm:request_decode_time_seconds", NULL, whole)                       \
+	X(prompt, "vllm:request_prompt_tokens", NULL, tokens)                            \
+	X(generated, "vllm:request_generation_tokens", NULL, tokens)                     \
+	X(max_tokens, "vllm:request_params_max_tokens", NULL, tokens)                    \
+	X(rows, "vllm:iteration_tokens_total", NULL, rows)                               \
+	X(stage_prepare, "baton_stage_seconds", "stage=\"prepare\"", stage)              \
+	X(stage_queue, "baton_stage_seconds", "stage=\"queue\"", stage)                  \
+	X(stage_prefill, "baton_stage_seconds", "stage=\"prefill\"", stage)              \
+	X(stage_handover, "baton_stage_seconds", "stage=\"handover\"", stage)            \
+	X(stage_decode, "baton_stage_seconds", "stage=\"decode\"", stage)
+
+enum metric_histogram {
+#define X(id, name, label, buckets) HIST_##id,
+	METRIC_HISTOGRAM_MAP(X)
+#undef X
+		HIST__COUNT
+};
+
+/* Which limit turned a request away at admission. */
+#define METRIC_LIMIT_MAP(X)                                                              \
+	X(queue)                                                                         \
+	X(no_workers)                                                                    \
+	X(draining)                                                                      \
+	X(context)                                                                       \
+	X(memory)                                                                        \
+	X(wait)
+enum metric_limit {
+#define X(name) LIMIT_##name,
+	METRIC_LIMIT_MAP(X)
+#undef X
+		LIMIT__COUNT
+};
+
+#define METRIC_BUCKETS_MAX    32u
+#define METRIC_TRANSPORTS_MAX 8u
+#define METRIC_RATE_S         16u
+
+struct metric_transport {
+	char name[33];
+	uint64_t handovers, bytes, ns;
+};
+
+struct metrics {
+	uint64_t counter[COUNTER__COUNT];
+	uint64_t limit[LIMIT__COUNT];
+	uint64_t finish[8];      /* by enum request_finish */
+	uint64_t status[6][100]; /* HTTP status: hundreds, rest */
+	uint64_t reject[REJECT__COUNT];
+	struct {
+		uint64_t count;
+		double sum;
+		uint64_t bucket[METRIC_BUCKETS_MAX]; /* not cumulative */
+	} hist[HIST__COUNT];
+	struct metric_transport transport[METRIC_TRANSPORTS_MAX];
+	/* Requests that ended in each of the last seconds, for Retry-After. */
+	uint32_t ended[METRIC_RATE_S];
+	uint64_t ended_s; /* second of the newest entry */
+};
+
+void metrics_observe(struct metrics *m, enum metric_histogram id, double value);
+void metrics_status(struct metrics *m, unsigned http_code);
+void metrics_handover(
+	struct metrics *m, struct bytes transport, uint64_t bytes, uint64_t ns);
+/* A request ended now; and how many do per second, lately. */
+void metrics_ended(struct metrics *m, uint64_t now_ns);
+double metrics_rate(struct metrics *m, uint64_t now_ns);
+
+/* All families, each with HELP and TYPE once. */
+struct metrics_scene {
+	const struct metrics *metrics;
+	struct fleet *fleet;
+	const struct requests *requests;
+	const char *model;
+	const char *router;
+	uint32_t connections;
+	uint32_t template_children;
+	uint64_t template_restarts;
+	uint64_t memory_bytes;
+	bool draining;
+};
+void metrics_text(const struct metrics_scene *s, struct sink *out);
+/* Bounds of a histogram, ascending, without +Inf. */
+const double *metrics_bounds(enum metric_histogram id, uint32_t *n);
+
+#endif

@@ -1,0 +1,180 @@
+/* Prompts become requests that can be sent. */
+#include "router/prepare.h"
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "router/encode.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+struct prepare {
+	struct router *rt;
+	struct request *r;
+	struct encode *encode;
+	uint64_t begun_ns;
+	char param[32];
+	uint64_t max_tokens;
+	bool explicit_max;
+};
+
+static void fail(struct prepare *p, const struct api_error *e)
+{
+	struct request *r = p->r;
+
+	r->prepare = NULL;
+	router_wake(p->rt);
+	mem_give(p);
+	request_fail(r, e, false);
+}
+
+/* OpenAI's sentence: clients match on its words. */
+static void fail_length(struct prepare *p, uint64_t n_prompt, uint64_t n_answer)
+{
+	const char *where = strcmp(p->param, "messages") == 0 ? "messages" : "prompt";
+	struct api_error e;
+
+	p->rt->metrics.limit[LIMIT_context]++;
+	api_error_set(&e, 400, "context_length_exceeded", p->param,
+		"This model's maximum context length is %" PRIu32
+		" tokens. However, you requested %" PRIu64 " tokens (%" PRIu64
+		" in the %s, %" PRIu64
+		" in the completion). Please reduce the length of the %s or completion.",
+		router_len_max(p->rt), n_prompt + n_answer, n_prompt, where, n_answer,
+		where);
+	fail(p, &e);
+}
+
+/* ids become the request's. */
+static void enqueue(struct prepare *p, struct tok_ids *ids)
+{
+	uint64_t len_max = router_len_max(p->rt);
+	uint64_t n_answer = p->explicit_max ? p->max_tokens : 1;
+	struct request *r = p->r;
+	struct err err;
+	status st;
+
+	if (ids->n > len_max || n_answer > len_max - ids->n) {
+		fail_length(p, ids->n, MIN(n_answer, INT64_MAX));
+		return;
+	}
+	r->ids = ids->v;
+	r->n_ids = r->n_prompt = (uint32_t)ids->n;
+	r->ids_cap = (uint32_t)ids->cap;
+	ids->v = NULL;
+	ids->n = ids->cap = 0;
+	r->max_tokens = (uint32_t)MIN(p->max_tokens, len_max - r->n_ids);
+	metrics_observe(&p->rt->metrics, HIST_stage_prepare,
+		(double)(clock_ns() - p->begun_ns) / NS_PER_S);
+	r->prepare = NULL;
+	router_wake(p->rt);
+	mem_give(p);
+	st = request_move(r, EV_PREPARED, NULL, &err);
+	assert(st == ST_OK);
+}
+
+static void on_encoded(void *ctx, struct encode_result *result)
+{
+	struct prepare *p = ctx;
+	struct api_error e;
+
+	if (result->too_long) {
+		fail_length(p, ENCODE_IDS_MAX, 1);
+	} else if (result->failed) {
+		fail(p, &result->error);
+	} else if (result->ids.n == 0) {
+		api_error_set(&e, 400, "invalid_value", p->param,
+			"%s has no tokens: there is nothing to answer.", p->param);
+		fail(p, &e);
+	} else {
+		p->r->mode = result->mode;
+		enqueue(p, &result->ids);
+	}
+}
+
+/* ---- ids as they came ---- */
+
+static bool ids_are_known(
+	const struct prepare *p, const struct prepare_source *s, struct api_error *e)
+{
+	uint32_t n_tokens = tokenizer_n_tokens(p->rt->tokenizer);
+
+	for (size_t i = 0; i < s->n_ids; i++)
+		if (s->ids[i] >= n_tokens) {
+			api_error_set(e, 400, "invalid_value", s->param,
+				"%s: token id %" PRIu32
+				" at position %zu; the vocabulary has %" PRIu32 ".",
+				s->param, s->ids[i], i, n_tokens);
+			return false;
+		}
+	return true;
+}
+
+static void take_ids(struct prepare *p, const struct prepare_source *s)
+{
+	struct tok_ids ids;
+	struct api_error e;
+
+	if (!ids_are_known(p, s, &e)) {
+		fail(p, &e);
+		return;
+	}
+	if (s->n_ids > ENCODE_IDS_MAX) {
+		fail_length(p, s->n_ids, 1);
+		return;
+	}
+	tok_ids_init(&ids, s->n_ids);
+	ids.v = mem_take(s->n_ids, sizeof(*ids.v));
+	if (ids.v == NULL) {
+		encode_no_memory(p->rt, &e);
+		fail(p, &e);
+		return;
+	}
+	memcpy(ids.v, s->ids, s->n_ids * sizeof(*ids.v));
+	ids.n = ids.cap = s->n_ids;
+	enqueue(p, &ids);
+	tok_ids_release(&ids);
+}
+
+void prepare_start(struct router *rt, struct request *r, const struct prepare_source *s)
+{
+	struct prepare *p = mem_take(1, sizeof(*p));
+	struct encode_source source = {
+		.render = s->render,
+		.text = s->text,
+		.flags = TOK_ADDED,
+		.param = s->param,
+	};
+	struct api_error e;
+
+	if (p == NULL) {
+		encode_no_memory(rt, &e);
+		request_fail(r, &e, false);
+		return;
+	}
+	*p = (struct prepare){.rt = rt,
+		.r = r,
+		.begun_ns = clock_ns(),
+		.max_tokens = s->max_tokens,
+		.explicit_max = s->explicit_max};
+	memcpy(p->param, s->param, sizeof(p->param));
+	r->prepare = p;
+	if (s->ids != NULL) {
+		take_ids(p, s);
+		return;
+	}
+	p->encode = encode_start(rt, &source, on_encoded, p, &e);
+	if (p->encode == NULL)
+		fail(p, &e);
+}
+
+void prepare_stop(void *router, struct request *r)
+{
+	struct prepare *p = r->prepare;
+
+	(void)router;
+	r->prepare = NULL;
+	encode_stop(p->encode);
+	mem_give(p);
+}

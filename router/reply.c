@@ -1,0 +1,50 @@
+/* Whole answers. */
+#include "router/reply.h"
+
+#include "common/base/clock.h"
+#include "common/base/rng.h"
+#include "router/api_out.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define RETRY_MAX_S  60
+/* When nothing ended lately there is nothing to derive it from. */
+#define RETRY_IDLE_S 2
+
+unsigned reply_retry_after_s(struct router *rt)
+{
+	double rate = metrics_rate(&rt->metrics, clock_ns());
+	double wait = requests_waiting(&rt->requests) + 1;
+	/* Up to a quarter more, so that those who were turned away together do not come
+	 * back together. */
+	double spread = 1 + (double)(rng_entropy64() % 256) / 1024;
+
+	wait = rate > 0 ? wait / rate : RETRY_IDLE_S;
+	return (unsigned)ceil(MIN(MAX(wait * spread, 1), RETRY_MAX_S));
+}
+
+void reply_error(
+	struct router *rt, struct http_req *req, const struct api_error *e, bool no_retry)
+{
+	struct sink body;
+	char text[16];
+
+	sink_init(&body, 16384);
+	out_error(&body, e);
+	if (e->http == 503 && !no_retry) {
+		snprintf(text, sizeof(text), "%u", reply_retry_after_s(rt));
+		http_header_add(req, "Retry-After", text);
+	}
+	if (no_retry)
+		http_header_add(req, "x-should-retry", "false");
+	if (rt->draining)
+		http_header_add(req, "Connection", "close");
+	http_respond(req, e->http, "application/json", sink_bytes(&body));
+	sink_release(&body);
+}
+
+void reply_json(struct http_req *req, unsigned http_code, const struct sink *body)
+{
+	http_respond(req, http_code, "application/json", sink_bytes(body));
+}

@@ -1,0 +1,425 @@
+/* The move table of a generation. */
+#include "router/request_impl.h"
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* A request that was sent back is not sent again at once, or two sides that disagree
+ * would talk in circles. */
+#define AGAIN_NS (50 * NS_PER_MS)
+
+/* Tries to pull one lease, before the prompt is prefilled again. */
+#define PULLS_MAX 3u
+
+static const struct request_ops *ops_of(const struct request *r)
+{
+	return r->set->ops;
+}
+
+uint32_t request_generated(const struct request *r)
+{
+	return r->n_ids - r->n_prompt;
+}
+
+/* ---- tokens ---- */
+
+static bool is_stop_id(const struct request *r, uint32_t token)
+{
+	for (uint32_t i = 0; !r->ignore_eos && i < r->n_stop_ids; i++)
+		if (r->stop_ids[i] == token)
+			return true;
+	return false;
+}
+
+/* false: it is no token, or there is no memory to remember it; the request failed. */
+static bool append(struct request *r, uint32_t token)
+{
+	struct api_error e;
+
+	if (token >= r->set->n_vocab) {
+		r->set->breaches++;
+		api_error_set(&e, 500, "worker_protocol", NULL,
+			"A worker sent token %u; the vocabulary has %u.", token,
+			r->set->n_vocab);
+		request_fire(r, EV_FAILED, &e);
+		return false;
+	}
+	if (r->n_ids == r->ids_cap) {
+		uint32_t cap = r->ids_cap + MAX(r->ids_cap / 2, 64u);
+		uint32_t *grown = mem_regrow(r->ids, (size_t)cap * sizeof(*grown));
+
+		if (grown == NULL) {
+			api_error_set(&e, 503, "overloaded", NULL,
+				"The router has no memory left for this answer.");
+			request_fire(r, EV_FAILED, &e);
+			return false;
+		}
+		r->ids = grown;
+		r->ids_cap = cap;
+	}
+	r->ids[r->n_ids++] = token;
+	return true;
+}
+
+static enum request_finish add_token(struct request *r, uint32_t token)
+{
+	if (is_stop_id(r, token))
+		return REQUEST_STOP;
+	if (ops_of(r)->deliver(r->set->self, r, token))
+		return REQUEST_STOP;
+	return request_generated(r) >= r->max_tokens ? REQUEST_LENGTH : REQUEST_OPEN;
+}
+
+static void take_token(struct request *r, const void *what)
+{
+	const struct wire_token *t = what;
+
+	/* d alone ends the sequence, by the same rules: its word follows. */
+	if (append(r, t->token))
+		add_token(r, t->token);
+}
+
+static bool keep_lease(struct request *r, const struct msg_prefilled *m)
+{
+	size_t n = wire_count(m->pages, uint32_t);
+	uint32_t *pages = mem_regrow(r->pages, MAX(n, 1u) * sizeof(*pages));
+
+	if (pages == NULL)
+		return false;
+	memcpy(pages, m->pages.at, n * sizeof(*pages));
+	r->pages = pages;
+	r->n_pages = (uint32_t)n;
+	r->lease = m->lease;
+	r->p_slot = (uint32_t)m->slot;
+	r->n_state = (uint32_t)m->n_tokens;
+	r->leased = true;
+	return true;
+}
+
+static void prefilled(struct request *r, const void *what)
+{
+	const struct msg_prefilled *m = what;
+	enum request_finish finish;
+	struct wire_first first;
+	struct api_error e;
+
+	if (m->n_tokens != r->n_ids || m->lease == 0 ||
+		wire_count(m->first, struct wire_first) != 1 ||
+		wire_count(m->pages, uint32_t) !=
+			CEIL_DIV(m->n_tokens, TOKENS_PER_PAGE)) {
+		request_fire(r, EV_PREFILLED, m); /* a breach, in PLACE */
+		return;
+	}
+	if (!keep_lease(r, m)) {
+		api_error_set(&e, 503, "overloaded", NULL,
+			"The router has no memory left for this request.");
+		request_fire(r, EV_FAILED, &e);
+		return;
+	}
+	r->prefilled_ns = clock_ns();
+	r->place_ns = r->prefilled_ns;
+	r->pulls_failed = 0;
+	request_lighten_prefill(r);
+	wire_get(m->first, 0, &first, sizeof(first));
+	if (!append(r, first.token))
+		return;
+	finish = add_token(r, first.token);
+	if (r->state != RQ_PLACE)
+		return; /* the client's side gave up while it was told */
+	r->finish = finish;
+	if (finish != REQUEST_OPEN)
+		request_fire(r, EV_FIRST_ENDS, NULL);
+	else if (r->d != NULL)
+		request_fire(r, EV_PLACED, NULL);
+}
+
+static void first_ends(struct request *r, const void *what)
+{
+	(void)what;
+	request_let_go(r);
+	request_end(r, r->finish);
+}
+
+/* ---- workers ---- */
+
+static void dispatched(struct request *r, const void *what)
+{
+	const struct request_route *route = what;
+
+	r->p = route->p;
+	r->d = route->d;
+	request_claim(r, r->p, &route->p_hold);
+	request_claim(r, r->d, &route->d_hold);
+	r->dispatched_ns = clock_ns();
+	fleet_name(r->p, r->p_name);
+	ops_of(r)->send_prefill(r->set->self, r);
+}
+
+/* what NULL: d was reserved at dispatch. */
+static void placed(struct request *r, const void *what)
+{
+	const struct request_route *route = what;
+
+	if (route != NULL) {
+		request_unreserve(r);
+		r->d = route->d;
+		request_claim(r, r->d, &route->d_hold);
+	}
+	r->adopt_sent = true;
+	r->adopt_ns = clock_ns();
+	fleet_name(r->d, r->d_name);
+	ops_of(r)->send_adopt(r->set->self, r);
+}
+
+static void adopted(struct request *r, const void *what)
+{
+	const struct msg_adopted *m = what;
+	size_t n = MIN(m->transport.len, sizeof(r->transport) - 1);
+
+	r->adopted_ns = clock_ns();
+	r->handover_bytes += m->bytes;
+	if (n > 0)
+		memcpy(r->transport, m->transport.at, n);
+	r->transport[n] = 0;
+	r->giver = r->p; /* NULL: it is gone, or has given it back already */
+	r->p = NULL;
+	r->leased = false;
+}
+
+static void nothing(struct request *r, const void *what)
+{
+	(void)r;
+	(void)what;
+}
+
+static void note_queued(struct request *r, const void *what)
+{
+	(void)what;
+	r->queued_ns = clock_ns();
+}
+
+/* p does not want it now: as if it had never been sent, but for the waiting. */
+static void requeue(struct request *r, const void *what)
+{
+	(void)what;
+	r->p = NULL;
+	request_unreserve(r);
+	r->not_before_ns = clock_ns() + AGAIN_NS;
+}
+
+/* Only in QUEUED, where every replay begins. */
+static void replay(struct request *r, const void *what)
+{
+	struct api_error e;
+
+	(void)what;
+	request_let_go(r);
+	if (r->replays == r->set->max_replays || r->n_claims + 2 > REQUEST_CLAIMS_MAX) {
+		api_error_set(&e, 503, "worker_lost", NULL,
+			"%s while it served this request, which was not begun again "
+			"(%u of at most %u times were used).",
+			r->lost_text, r->replays, r->set->max_replays);
+		r->no_retry = true;
+		request_fire(r, EV_FAILED, &e);
+		return;
+	}
+	r->replays++;
+	r->set->replays++;
+	r->attempt++;
+	r->queued_ns = clock_ns();
+}
+
+/* d is gone, does not want it now, or could not pull it. A lease that nobody can pull
+ * is as good as lost. */
+static void place_again(struct request *r, const void *what)
+{
+	const struct msg_rejected *m = what; /* NULL: d is gone */
+
+	r->d = NULL;
+	r->adopt_sent = false;
+	r->not_before_ns = clock_ns() + AGAIN_NS;
+	if (m != NULL && m->reason == REJECT_SOURCE)
+		r->pulls_failed++;
+	if (!r->leased || r->pulls_failed >= PULLS_MAX)
+		request_fire(r, EV_P_LOST, NULL);
+}
+
+struct row {
+	enum request_state next;
+	void (*act)(struct request *r, const void *what);
+};
+
+/* No row: nobody can cause the pair. A peer's event reaches a request only while the
+ * peer serves it (r->p, or r->d with adopt_sent). */
+static const struct row rows[RQ__STATES][EV__EVENTS] =
+	{
+		[RQ_PREPARE] =
+			{
+				[EV_PREPARED] = {RQ_QUEUED, note_queued},
+				[EV_CANCELLED] = {RQ_DONE, request_end_unwanted},
+				[EV_FAILED] = {RQ_DONE, request_end_unprepared},
+			},
+		[RQ_QUEUED] =
+			{
+				[EV_DISPATCHED] = {RQ_PREFILL, dispatched},
+				[EV_CANCELLED] = {RQ_DONE, request_end_cancelled},
+				[EV_FAILED] = {RQ_DONE, request_end_failed},
+			},
+		[RQ_PREFILL] =
+			{
+				[EV_PREFILLED] = {RQ_PLACE, prefilled},
+				[EV_P_FINISHED] = {RQ_DONE, request_end_p_finished},
+				[EV_P_LATER] = {RQ_QUEUED, requeue},
+				[EV_P_REJECTED] = {RQ_DONE, request_end_p_rejected},
+				[EV_P_LOST] = {RQ_QUEUED, replay},
+				[EV_D_LOST] = {RQ_PREFILL, nothing},
+				[EV_CANCELLED] = {RQ_DONE, request_end_cancelled},
+				[EV_FAILED] = {RQ_DONE, request_end_failed},
+			},
+		[RQ_PLACE] =
+			{
+				[EV_PREFILLED] = {RQ_DONE, request_end_breach},
+				[EV_FIRST_ENDS] = {RQ_DONE, first_ends},
+				[EV_PLACED] = {RQ_HANDOVER, placed},
+				[EV_P_FINISHED] = {RQ_DONE, request_end_p_finished},
+				[EV_P_LATER] = {RQ_DONE, request_end_breach},
+				[EV_P_REJECTED] = {RQ_DONE, request_end_breach},
+				[EV_P_LOST] = {RQ_QUEUED, replay},
+				[EV_D_LOST] = {RQ_PLACE, nothing},
+				[EV_CANCELLED] = {RQ_DONE, request_end_cancelled},
+				[EV_FAILED] = {RQ_DONE, request_end_failed},
+			},
+		[RQ_HANDOVER] =
+			{
+				[EV_PREFILLED] = {RQ_DONE, request_end_breach},
+				[EV_ADOPTED] = {RQ_DECODE, adopted},
+				[EV_TOKEN] = {RQ_DONE, request_end_breach},
+				[EV_P_FINISHED] = {RQ_DONE, request_end_p_finished},
+				[EV_D_FINISHED] = {RQ_DONE, request_end_d_finished},
+				[EV_P_LATER] = {RQ_DONE, request_end_breach},
+				[EV_D_LATER] = {RQ_PLACE, place_again},
+				[EV_P_REJECTED] = {RQ_DONE, request_end_breach},
+				[EV_D_REJECTED] = {RQ_DONE, request_end_d_rejected},
+				[EV_P_LOST] = {RQ_HANDOVER,
+					nothing}, /* d's word decides */
+				[EV_D_LOST] = {RQ_PLACE, place_again},
+				[EV_EVICTED] = {RQ_QUEUED, replay},
+				[EV_CANCELLED] = {RQ_DONE, request_end_cancelled},
+				[EV_FAILED] = {RQ_DONE, request_end_failed},
+			},
+		[RQ_DECODE] =
+			{
+				[EV_ADOPTED] = {RQ_DONE, request_end_breach},
+				[EV_TOKEN] = {RQ_DECODE, take_token},
+				[EV_D_FINISHED] = {RQ_DONE, request_end_d_finished},
+				[EV_D_LATER] = {RQ_DONE, request_end_breach},
+				[EV_D_REJECTED] = {RQ_DONE, request_end_breach},
+				[EV_D_LOST] = {RQ_QUEUED, replay},
+				[EV_EVICTED] = {RQ_QUEUED, replay},
+				[EV_CANCELLED] = {RQ_DONE, request_end_cancelled},
+				[EV_FAILED] = {RQ_DONE, request_end_failed},
+			},
+};
+
+bool request_move_known(enum request_state state, enum request_event ev)
+{
+	return rows[state][ev].act != NULL;
+}
+
+/* What the header promises of each state. */
+static void check(const struct request *r)
+{
+	switch (r->state) {
+	case RQ_PREPARE:
+		assert(r->p == NULL && r->d == NULL && r->n_claims == 0);
+		break;
+	case RQ_QUEUED:
+		assert(r->p == NULL && r->d == NULL && !r->leased);
+		assert(r->giver == NULL && r->prepare == NULL);
+		break;
+	case RQ_PREFILL:
+		assert(r->p != NULL && !r->leased && !r->adopt_sent);
+		break;
+	case RQ_PLACE:
+		assert(r->p != NULL && r->leased && !r->adopt_sent);
+		break;
+	case RQ_HANDOVER:
+		assert(r->d != NULL && r->adopt_sent && (r->p != NULL) == r->leased);
+		break;
+	case RQ_DECODE:
+		assert(r->d != NULL && r->adopt_sent && r->p == NULL && !r->leased);
+		break;
+	case RQ_DONE:
+		assert(r->p == NULL && r->d == NULL && r->giver == NULL);
+		assert(r->finish != REQUEST_OPEN);
+		break;
+	case RQ__STATES:
+		assert(r->state < RQ__STATES);
+	}
+}
+
+status request_move(
+	struct request *r, enum request_event ev, const void *what, struct err *err)
+{
+	const struct row *row = &rows[r->state][ev];
+	enum request_state from = r->state;
+
+	if (row->act == NULL)
+		return err_set(err, ST_PEER, "%s in state %s", request_event_name(ev),
+			request_state_name(r->state));
+	r->front = row->next == RQ_QUEUED && ev != EV_PREPARED;
+	r->state = row->next;
+	requests_moved(r->set, r, from);
+	row->act(r, what);
+	check(r);
+	return ST_OK;
+}
+
+void request_fire(struct request *r, enum request_event ev, const void *what)
+{
+	struct err err;
+	status st = request_move(r, ev, what, &err);
+
+	assert(st == ST_OK);
+}
+
+void request_cancel(struct request *r)
+{
+	if (r->state != RQ_DONE)
+		request_fire(r, EV_CANCELLED, NULL);
+}
+
+void request_fail(struct request *r, const struct api_error *e, bool no_retry)
+{
+	if (r->state == RQ_DONE)
+		return;
+	r->no_retry = no_retry;
+	request_fire(r, EV_FAILED, e);
+}
+
+/* ---- names ---- */
+
+const char *request_state_name(enum request_state state)
+{
+	static const char *const names[] = {
+#define X(name, text) text,
+		REQUEST_STATE_MAP(X)
+#undef X
+	};
+
+	return names[state];
+}
+
+const char *request_event_name(enum request_event ev)
+{
+	static const char *const names[] = {
+#define X(name, who) #name,
+		REQUEST_EVENT_MAP(X)
+#undef X
+	};
+
+	return names[ev];
+}

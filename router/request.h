@@ -1,0 +1,193 @@
+/* One generation on its way through the workers: what was asked, what came back, which
+ * worker holds what for it, and what may happen next. Only request_move() writes the
+ * state; everything that leaves this file goes through request_ops, so the table is
+ * tested without workers.
+ *
+ *   PREPARE --prepared--> QUEUED --dispatched--> PREFILL --prefilled--> PLACE
+ *                           ^                       |                     | placed
+ *                           +---- later, replay ----+     d lost, later   v
+ *                           +-------- replay -------- PLACE <-------- HANDOVER
+ *                           +-------- replay -------- DECODE <--adopted---+
+ *   every state --ended, failed, cancelled--> DONE
+ *
+ * PREPARE   template and tokenizer run; no worker knows of it
+ * QUEUED    waits for credits of a prefill and a decode worker; no worker knows of it
+ * PREFILL   p computes; d is reserved (or was lost: chosen again later)
+ * PLACE     the state lies at p under a lease, no decode worker was told
+ * HANDOVER  d was told to adopt; p may be gone, then d's word decides
+ * DECODE    d holds the sequence; the giver frees its copy by itself, and is told to
+ *           when it has not by the end
+ * DONE      the client's side has its end; claims may be outstanding
+ *
+ * A claim is what one worker holds for one attempt. It outlives the state, and ends by
+ * that worker's word (freed, rejected) or by its loss; the record lives until then. */
+#ifndef ROUTER_REQUEST_H
+#define ROUTER_REQUEST_H
+#include "common/wire/wire.h"
+#include "router/api.h"
+#include "router/fleet.h"
+#include "router/output.h"
+
+#define REQUEST_STATE_MAP(X)                                                             \
+	X(PREPARE, "prepare")                                                            \
+	X(QUEUED, "queued")                                                              \
+	X(PREFILL, "prefill")                                                            \
+	X(PLACE, "place")                                                                \
+	X(HANDOVER, "handover")                                                          \
+	X(DECODE, "decode")                                                              \
+	X(DONE, "done")
+
+enum request_state {
+#define X(name, text) RQ_##name,
+	REQUEST_STATE_MAP(X)
+#undef X
+		RQ__STATES
+};
+
+/* name, who causes it, and what `what` of request_move points to */
+#define REQUEST_EVENT_MAP(X)                                                             \
+	X(PREPARED, us)     /* NULL; ids are set */                                      \
+	X(DISPATCHED, us)   /* struct request_route */                                   \
+	X(PREFILLED, peer)  /* struct msg_prefilled */                                   \
+	X(FIRST_ENDS, us)   /* NULL; finish is set */                                    \
+	X(PLACED, us)       /* struct request_route, d only; or NULL */                  \
+	X(ADOPTED, peer)    /* struct msg_adopted */                                     \
+	X(TOKEN, peer)      /* struct wire_token */                                      \
+	X(P_FINISHED, peer) /* struct msg_finished */                                    \
+	X(D_FINISHED, peer) /* struct msg_finished */                                    \
+	X(P_LATER, peer)    /* struct msg_rejected */                                    \
+	X(D_LATER, peer)    /* struct msg_rejected */                                    \
+	X(P_REJECTED, peer) /* struct msg_rejected */                                    \
+	X(D_REJECTED, peer) /* struct msg_rejected */                                    \
+	X(P_LOST, peer)     /* NULL; lost_text is set */                                 \
+	X(D_LOST, peer)     /* NULL; lost_text is set */                                 \
+	X(EVICTED, peer)    /* NULL; lost_text is set */                                 \
+	X(CANCELLED, us)    /* NULL */                                                   \
+	X(FAILED, us)       /* struct api_error */
+
+enum request_event {
+#define X(name, who) EV_##name,
+	REQUEST_EVENT_MAP(X)
+#undef X
+		EV__EVENTS
+};
+
+enum request_finish {
+	REQUEST_OPEN,
+	REQUEST_STOP,
+	REQUEST_LENGTH,
+	REQUEST_FAILED,    /* error says why */
+	REQUEST_CANCELLED, /* nobody waits for an answer */
+};
+
+/* Both choices of a dispatch. hold is what the request will hold of each. */
+struct request_route {
+	struct worker_view *p, *d;
+	struct fleet_hold p_hold, d_hold;
+};
+
+struct request_claim {
+	struct worker_view *w;
+	uint32_t attempt;
+	struct fleet_hold hold;
+};
+/* Two of the running attempt, and what earlier attempts have not got back yet. */
+#define REQUEST_CLAIMS_MAX 8u
+
+struct requests;
+struct request_list;
+struct request {
+	/* the set (requests.c) */
+	struct requests *set;
+	struct request_list *in;
+	struct request *next, *prev;
+	uint32_t slot_at;
+
+	uint64_t seq;     /* never 0 */
+	uint32_t attempt; /* from 1 */
+	enum request_state state;
+	char id[130]; /* of the HTTP request, for logs */
+
+	/* asked for; fixed once QUEUED */
+	uint32_t *ids; /* the prompt, then what was generated; mem_take */
+	uint32_t n_prompt, n_ids, ids_cap;
+	uint32_t max_tokens;
+	double temperature, top_p, min_p;
+	uint32_t top_k;
+	uint64_t seed;
+	bool ignore_eos;
+	enum output_mode mode;    /* how its text is to be read */
+	const uint32_t *stop_ids; /* end the answer and give no text; outlive it */
+	uint32_t n_stop_ids;
+	const struct stop_set *stop; /* of the call; outlives it */
+
+	/* where it is */
+	struct worker_view *p, *d; /* of this attempt; NULL: none */
+	struct worker_view *giver; /* adopted from: has not given its copy back yet */
+	bool leased;               /* p holds the state under `lease` */
+	bool adopt_sent;           /* d knows of it */
+	bool front;                /* the next QUEUED is entered at the head */
+	uint32_t replays;
+	uint32_t pulls_failed; /* of this lease */
+	uint64_t lease;
+	uint32_t *pages; /* at p; mem_take */
+	uint32_t n_pages, p_slot, n_state;
+	struct request_claim claim[REQUEST_CLAIMS_MAX];
+	uint32_t n_claims;
+	char lost_text[160];    /* what happened to a worker, for the client */
+	uint64_t not_before_ns; /* dispatch and placing wait until then */
+
+	/* how it ended: DONE */
+	enum request_finish finish;
+	struct api_error error;
+	bool no_retry; /* the client must not send it again by itself */
+
+	/* facts for log and metrics; ns of clock_ns, 0: did not happen */
+	uint64_t begun_ns, queued_ns, dispatched_ns, prefilled_ns, adopt_ns, adopted_ns,
+		done_ns, place_ns;
+	uint64_t handover_bytes;
+	char transport[33];
+	char p_name[80], d_name[80];
+
+	/* owners */
+	void *user;    /* the call's choice; NULL: detached */
+	void *prepare; /* prepare.c, in PREPARE */
+};
+
+struct request_ops {
+	void (*send_prefill)(void *self, struct request *r);
+	void (*send_adopt)(void *self, struct request *r);
+	void (*send_cancel)(void *self, struct request *r, struct worker_view *w);
+	void (*send_release)(void *self, struct request *r, struct worker_view *w);
+	void (*stop_prepare)(void *self, struct request *r);
+	/* The text of one more token; true when a stop string ended the text. */
+	bool (*deliver)(void *self, struct request *r, uint32_t token);
+	/* Once, at DONE. */
+	void (*end)(void *self, struct request *r);
+};
+
+/* ST_PEER: the pair is not in the table; nothing changed. */
+MUST_CHECK status request_move(
+	struct request *r, enum request_event ev, const void *what, struct err *err);
+bool request_move_known(enum request_state state, enum request_event ev);
+/* The event ends a request whatever its state; no-op when it is DONE. */
+void request_cancel(struct request *r);
+void request_fail(struct request *r, const struct api_error *e, bool no_retry);
+
+/* Worker w gave back what attempt held. May move the request. */
+void request_freed(struct request *r, struct worker_view *w, uint32_t attempt);
+/* The same without a consequence for the state: a rejection has its own event. */
+void request_return(struct request *r, struct worker_view *w, uint32_t attempt);
+/* w is lost, or has forgotten everything: claims on it end. */
+void request_worker_lost(struct request *r, struct worker_view *w, const char *text);
+
+/* What a route costs; pages for the answer are counted up to REQUEST_AHEAD tokens. */
+#define REQUEST_AHEAD 2048u
+struct fleet_hold request_prefill_hold(const struct request *r);
+struct fleet_hold request_decode_hold(const struct request *r);
+
+uint32_t request_generated(const struct request *r);
+const char *request_state_name(enum request_state state);
+const char *request_event_name(enum request_event ev);
+
+#endif

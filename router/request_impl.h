@@ -1,0 +1,38 @@
+/* What the files of a generation share. Private to router/request*.c. */
+#ifndef ROUTER_REQUEST_IMPL_H
+#define ROUTER_REQUEST_IMPL_H
+#include "router/requests.h"
+
+/* KV pages hold this many tokens everywhere (the layout's PAGE_TOKENS; workers whose
+ * pages differ have another compat_hash, and their own word on room is final). */
+#define TOKENS_PER_PAGE 64u
+
+/* request.c: an event that is ours, so its pair is in the table. */
+void request_fire(struct request *r, enum request_event ev, const void *what);
+
+/* request_claim.c */
+void request_claim(
+	struct request *r, struct worker_view *w, const struct fleet_hold *hold);
+/* The prompt is computed: it waits for nothing at p any more. */
+void request_lighten_prefill(struct request *r);
+/* d is none; what was reserved there without its knowledge is given back. */
+void request_unreserve(struct request *r);
+/* Whoever holds something for this attempt is told that nobody wants it any more. The
+ * claims stay until they answer. */
+void request_let_go(struct request *r);
+
+/* request_end.c: rows of the table; what is as for request_move */
+void request_end(struct request *r, enum request_finish finish);
+void request_end_failed(struct request *r, const void *what);
+void request_end_cancelled(struct request *r, const void *what);
+/* The same in PREPARE, where work may be under way. */
+void request_end_unprepared(struct request *r, const void *what);
+void request_end_unwanted(struct request *r, const void *what);
+/* A worker said what it cannot have meant. */
+void request_end_breach(struct request *r, const void *what);
+void request_end_p_rejected(struct request *r, const void *what);
+void request_end_d_rejected(struct request *r, const void *what);
+void request_end_p_finished(struct request *r, const void *what);
+void request_end_d_finished(struct request *r, const void *what);
+
+#endif

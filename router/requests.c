@@ -1,0 +1,145 @@
+/* The set of generations. */
+#include "router/requests.h"
+
+#include "common/base/mem.h"
+
+#include <assert.h>
+
+void requests_init(
+	struct requests *s, uint32_t capacity, const struct request_ops *ops, void *self)
+{
+	*s = (struct requests){.ops = ops, .self = self, .capacity = capacity};
+	s->slot = mem_alloc(capacity, sizeof(struct request *));
+	s->free_slot = mem_alloc(capacity, sizeof(*s->free_slot));
+	s->by_seq = idmap_create(capacity);
+	for (uint32_t i = 0; i < capacity; i++)
+		s->free_slot[i] = capacity - 1 - i;
+	s->n_free = capacity;
+}
+
+static struct request_list *list_of(struct requests *s, enum request_state state)
+{
+	switch (state) {
+	case RQ_QUEUED:
+		return &s->queued;
+	case RQ_PLACE:
+		return &s->placing;
+	case RQ_DONE:
+		return &s->done;
+	case RQ_PREPARE:
+	case RQ_PREFILL:
+	case RQ_HANDOVER:
+	case RQ_DECODE:
+	case RQ__STATES:
+		return NULL;
+	}
+	return NULL;
+}
+
+static void unlink_request(struct request *r)
+{
+	struct request_list *l = r->in;
+
+	if (l == NULL)
+		return;
+	*(r->prev != NULL ? &r->prev->next : &l->first) = r->next;
+	*(r->next != NULL ? &r->next->prev : &l->last) = r->prev;
+	l->n--;
+	r->in = NULL;
+	r->next = r->prev = NULL;
+}
+
+static void link_request(struct request_list *l, struct request *r, bool front)
+{
+	r->in = l;
+	r->prev = front ? NULL : l->last;
+	r->next = front ? l->first : NULL;
+	*(r->prev != NULL ? &r->prev->next : &l->first) = r;
+	*(r->next != NULL ? &r->next->prev : &l->last) = r;
+	l->n++;
+}
+
+void requests_moved(struct requests *s, struct request *r, enum request_state from)
+{
+	struct request_list *to = list_of(s, r->state);
+
+	assert(s->count[from] > 0);
+	s->count[from]--;
+	s->count[r->state]++;
+	if (to != r->in) {
+		unlink_request(r);
+		if (to != NULL)
+			link_request(to, r, r->front);
+	}
+	r->front = false;
+}
+
+struct request *requests_add(struct requests *s)
+{
+	struct request *r = s->n_free > 0 ? mem_take(1, sizeof(*r)) : NULL;
+	bool added;
+
+	if (r == NULL)
+		return NULL;
+	r->set = s;
+	r->seq = ++s->last_seq;
+	r->attempt = 1;
+	r->slot_at = s->free_slot[--s->n_free];
+	s->slot[r->slot_at] = r;
+	added = idmap_put(s->by_seq, r->seq, r->slot_at);
+	assert(added); /* as many places as requests */
+	s->n++;
+	s->count[RQ_PREPARE]++;
+	return r;
+}
+
+struct request *requests_find(const struct requests *s, uint64_t seq)
+{
+	uint32_t i;
+
+	return seq != 0 && idmap_get(s->by_seq, seq, &i) ? s->slot[i] : NULL;
+}
+
+static void free_request(struct requests *s, struct request *r)
+{
+	unlink_request(r);
+	s->count[r->state]--;
+	idmap_del(s->by_seq, r->seq);
+	s->slot[r->slot_at] = NULL;
+	s->free_slot[s->n_free++] = r->slot_at;
+	s->n--;
+	mem_give(r->ids);
+	mem_give(r->pages);
+	mem_give(r);
+}
+
+void requests_reap(struct requests *s)
+{
+	struct request *next;
+
+	for (struct request *r = s->done.first; r != NULL; r = next) {
+		next = r->next;
+		if (r->user == NULL && r->n_claims == 0)
+			free_request(s, r);
+	}
+}
+
+void requests_release(struct requests *s)
+{
+	for (uint32_t i = 0; i < s->capacity; i++)
+		if (s->slot[i] != NULL)
+			free_request(s, s->slot[i]);
+	mem_free(s->slot);
+	mem_free(s->free_slot);
+	idmap_destroy(s->by_seq);
+}
+
+uint32_t requests_waiting(const struct requests *s)
+{
+	return s->count[RQ_PREPARE] + s->count[RQ_QUEUED];
+}
+
+uint32_t requests_live(const struct requests *s)
+{
+	return s->n - s->count[RQ_DONE];
+}

@@ -1,0 +1,97 @@
+/* The router as one thing: its parts, and what its files share. Private to this folder's
+ * inner half (workers, requests, calls); the outer half (http, api, template, probe)
+ * does not know it. Everything runs on the loop thread. */
+#ifndef ROUTER_ROUTER_H
+#define ROUTER_ROUTER_H
+#include "common/loop/bus.h"
+#include "common/loop/loop.h"
+#include "common/loop/runtime.h"
+#include "common/model/tokenizer.h"
+#include "router/api_defaults.h"
+#include "router/fleet.h"
+#include "router/http.h"
+#include "router/metrics.h"
+#include "router/probe.h"
+#include "router/requests.h"
+#include "router/router_conf.h"
+#include "router/template.h"
+
+#define ROUTER_NAMES_MAX 32u
+#define ROUTER_ASKS_MAX  32u
+
+enum router_exit {
+	EXIT_CLEAN = 0,
+	EXIT_INTERNAL = 1,
+	EXIT_USAGE = 2,
+	EXIT_MODEL = 3,
+	EXIT_CUT = 6,
+};
+
+/* A question of batonctl that a worker is to answer. */
+struct router_ask {
+	uint64_t tag; /* ours; 0: free */
+	uint64_t ctl_tag;
+	uint64_t asked_ns;
+	char peer[BUS_PEER_ID_MAX];
+	uint32_t n_peer;
+};
+
+struct call;
+struct router {
+	const struct router_conf *conf;
+	const char *name[ROUTER_NAMES_MAX]; /* served names, the first is answered */
+	char *names_text;                   /* that they point into */
+	uint32_t n_names;
+	struct api_defaults defaults;
+	uint32_t model_len; /* what config.json allows */
+	uint64_t incarnation;
+	uint64_t begun_unix_s;
+	char boot_id[64];
+
+	struct loop *loop;
+	struct runtime runtime;
+	struct bus_net *net;
+	struct bus *bus;
+	struct http *http;
+	struct probe *probe; /* NULL: off */
+	struct template *template;
+	struct tokenizer *tokenizer;
+	const uint32_t *eos;
+	size_t n_eos;
+
+	struct fleet *fleet;
+	struct requests requests;
+	struct metrics metrics;
+	struct call *calls; /* all that were not ended, newest first */
+	uint32_t n_calls;
+
+	void *msg;       /* any decoded message */
+	struct sink out; /* any encoded message */
+	struct router_ask ask[ROUTER_ASKS_MAX];
+	uint64_t last_ask;
+	uint64_t peers_gone; /* acknowledgements of peer_down */
+
+	struct loop_timer beat, tick;
+	bool dispatch_due;         /* something changed for those that wait */
+	uint64_t role_since_ns[2]; /* prefill, decode: since when none is usable; 0: one
+				      is */
+	uint64_t notify_due_ns;
+
+	/* the end */
+	bool draining;
+	bool cut;
+	uint64_t drain_ns, cut_ns;
+	uint64_t idle_ns; /* of a drain: since when nobody waits for an answer; 0:
+			     somebody */
+	int exit_code;    /* -1: serving */
+};
+
+/* Tokens of one sequence that the workers serve; the model's length before any came. */
+uint32_t router_len_max(const struct router *rt);
+enum probe_state router_readiness(const struct router *rt);
+/* Whether the name is served; NULL is the first. The served name, or NULL. */
+const char *router_model_name(const struct router *rt, const char *asked);
+/* Requests in tokenizer jobs and calls are looked at in this turn. */
+void router_wake(struct router *rt);
+
+#endif

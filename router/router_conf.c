@@ -1,0 +1,83 @@
+/* The configuration table of the router and the checks that span several keys. */
+#include "router/router_conf.h"
+
+#include "common/base/log.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <string.h>
+
+/* The socket is RUNTIME/routers/ID.sock, whose path has 107 bytes. */
+#define ID_BYTES_MAX 48
+
+#define CONF_TYPE struct router_conf
+static const struct conf_key keys[] = {
+	CONF_KEYS(ROUTER_CONF){
+		.name = "served_model_name",
+		.help = "name that requests use, repeatable; empty: the directory's",
+		.initial = "",
+		.kind = CONF_STR,
+		.offset = offsetof(struct router_conf, served_model_name),
+		.repeat = true,
+	},
+};
+
+const struct conf_table router_conf_table = {
+	.keys = keys,
+	.n_keys = COUNT(keys),
+	.program = "baton-router",
+	.purpose = "takes requests over HTTP and leads them through prefill and decode",
+};
+
+static status check_id(const char *id, struct err *err)
+{
+	size_t n = strlen(id);
+
+	if (n == 0 || n > ID_BYTES_MAX)
+		return err_set(
+			err, ST_INVALID, "id has %zu bytes (1 to %d)", n, ID_BYTES_MAX);
+	for (size_t i = 0; i < n; i++)
+		if (!isalnum((unsigned char)id[i]) && strchr("._-", id[i]) == NULL)
+			return err_set(err, ST_INVALID,
+				"id '%s': only letters, digits, '.', '_' and '-'", id);
+	return ST_OK;
+}
+
+static status check_log_level(const char *word, struct err *err)
+{
+	static const char *const words[] = {"error", "warn", "info", "debug"};
+
+	for (size_t i = 0; i < COUNT(words); i++)
+		if (strcmp(word, words[i]) == 0) {
+			log_level_set((enum log_level)i);
+			return ST_OK;
+		}
+	return err_set(
+		err, ST_INVALID, "log_level '%s': error, warn, info or debug", word);
+}
+
+status router_conf_check(const struct router_conf *c, struct err *err)
+{
+	status st = check_id(c->id, err);
+
+	if (st == ST_OK)
+		st = check_log_level(c->log_level, err);
+	if (st != ST_OK)
+		return st;
+	if (strcmp(c->generation_config, "auto") != 0 &&
+		strcmp(c->generation_config, "none") != 0)
+		return err_set(err, ST_INVALID, "generation_config '%s': auto or none",
+			c->generation_config);
+	if (c->silent_ms < 2 * c->beat_ms)
+		return err_set(err, ST_INVALID,
+			"silent_ms %llu is less than two beats of %llu ms",
+			(unsigned long long)c->silent_ms, (unsigned long long)c->beat_ms);
+	if (c->lost_ms < c->silent_ms)
+		return err_set(err, ST_INVALID,
+			"lost_ms %llu is less than silent_ms %llu",
+			(unsigned long long)c->lost_ms, (unsigned long long)c->silent_ms);
+	if (c->probe_port != 0 && c->probe_port == c->port)
+		return err_set(err, ST_INVALID, "probe_port and port are both %llu",
+			(unsigned long long)c->port);
+	return ST_OK;
+}

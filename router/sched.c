@@ -1,0 +1,88 @@
+/* Worker choice. */
+#include "router/sched.h"
+
+#include "common/base/attr.h"
+#include "common/base/hash.h"
+
+uint64_t sched_weight(uint64_t worker_key, uint64_t request_key)
+{
+	return hash64_u64(hash64_u64(0, worker_key), request_key);
+}
+
+const char *sched_why_text(enum sched_why why)
+{
+	switch (why) {
+	case SCHED_OK:
+		return "ok";
+	case SCHED_NO_WORKER:
+		return "no worker of this role is up";
+	case SCHED_DRAINING:
+		return "every worker of this role is draining";
+	case SCHED_TOO_LONG:
+		return "no worker serves sequences of this length";
+	case SCHED_BUSY:
+		return "every worker of this role is at its limit";
+	}
+	return "?";
+}
+
+/* What keeps this worker from taking the demand. */
+static enum sched_why fits(const struct sched_worker *w, const struct sched_demand *d)
+{
+	if (!w->alive)
+		return SCHED_NO_WORKER;
+	if (w->draining)
+		return SCHED_DRAINING;
+	if (d->tokens > w->len_max)
+		return SCHED_TOO_LONG;
+	if (w->slots == 0 || w->pages < d->pages || w->queue == 0)
+		return SCHED_BUSY;
+	return SCHED_OK;
+}
+
+typedef bool (*better_fn)(const struct sched_worker *a, const struct sched_worker *b);
+
+static bool less_outstanding(const struct sched_worker *a, const struct sched_worker *b)
+{
+	return a->outstanding < b->outstanding;
+}
+
+static bool more_credits(const struct sched_worker *a, const struct sched_worker *b)
+{
+	return a->slots != b->slots ? a->slots > b->slots : a->pages > b->pages;
+}
+
+static int pick(const struct sched_worker *w, uint32_t n, const struct sched_demand *d,
+	better_fn better, enum sched_why *why)
+{
+	enum sched_why worst = SCHED_NO_WORKER;
+	int best = -1;
+
+	for (uint32_t i = 0; i < n; i++) {
+		enum sched_why not_this = fits(&w[i], d);
+
+		if (not_this != SCHED_OK) {
+			worst = MAX(worst, not_this);
+			continue;
+		}
+		if (best < 0 || better(&w[i], &w[best]) ||
+			(!better(&w[best], &w[i]) &&
+				sched_weight(w[i].key, d->key) >
+					sched_weight(w[best].key, d->key)))
+			best = (int)i;
+	}
+	*why = best >= 0 ? SCHED_OK : worst;
+	return best;
+}
+
+int sched_prefill(const struct sched_worker *w, uint32_t n, const struct sched_demand *d,
+	enum sched_why *why)
+{
+	return pick(w, n, d, less_outstanding, why);
+}
+
+int sched_decode(const struct sched_worker *w, uint32_t n, const struct sched_demand *d,
+	enum sched_why *why)
+{
+	return pick(w, n, d, more_credits, why);
+}

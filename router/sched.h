@@ -1,0 +1,47 @@
+/* Which worker takes a request: pure functions over a snapshot of the fleet, so that a
+ * table and a simulation can test them. */
+#ifndef ROUTER_SCHED_H
+#define ROUTER_SCHED_H
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One worker as the scheduler sees it. */
+struct sched_worker {
+	uint64_t key; /* hash of id and incarnation, for ties */
+	bool alive;   /* said hello, heard of lately */
+	bool draining;
+	uint32_t slots;       /* usable state slots */
+	uint64_t pages;       /* usable KV pages */
+	uint64_t outstanding; /* prefill: tokens waiting or running there */
+	uint32_t queue;       /* usable queue places */
+	uint32_t len_max;     /* tokens of one sequence */
+};
+
+struct sched_demand {
+	uint64_t key;    /* hash of the request, for ties */
+	uint32_t tokens; /* that the sequence will need at most (prefill: ids; decode:
+			    all) */
+	uint64_t pages;
+};
+
+/* Why nobody was chosen; the largest one seen wins, so BUSY hides a draining worker. */
+enum sched_why {
+	SCHED_OK,
+	SCHED_NO_WORKER, /* none of this role is known and alive */
+	SCHED_DRAINING,  /* all that live are draining */
+	SCHED_TOO_LONG,  /* none serves sequences of this length */
+	SCHED_BUSY,      /* some could, later */
+};
+
+/* Least outstanding tokens; needs a slot, the pages and a queue place. Index or -1. */
+int sched_prefill(const struct sched_worker *w, uint32_t n, const struct sched_demand *d,
+	enum sched_why *why);
+/* Most free slots (they bound concurrency for short sequences), then most free pages. */
+int sched_decode(const struct sched_worker *w, uint32_t n, const struct sched_demand *d,
+	enum sched_why *why);
+/* Ties go to the highest rendezvous weight, so equal workers share requests evenly and
+ * the choice does not move when an unrelated worker comes or goes. */
+uint64_t sched_weight(uint64_t worker_key, uint64_t request_key);
+const char *sched_why_text(enum sched_why why);
+
+#endif

@@ -1,0 +1,369 @@
+/* Start, turns, stop. */
+#include "router/serve.h"
+
+#include "common/base/clock.h"
+#include "common/base/fault.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "common/loop/notify.h"
+#include "common/model/model_config.h"
+#include "router/call.h"
+#include "router/control.h"
+#include "router/dispatch.h"
+#include "router/link.h"
+#include "router/prepare.h"
+#include "router/routes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TICK_MS            20
+/* Besides those that wait: as many as workers may hold. */
+#define RUNNING_MAX        16384u
+/* Of this router at one prefill worker; its slots are the real bound. */
+#define WORKER_QUEUE_MAX   4096u
+#define PROBE_STUCK_MS     5000u
+#define TEMPLATE_QUEUE_MAX 256u
+
+/* ---- what the parts share ---- */
+
+static uint32_t role_len_max(const struct router *rt, uint8_t role)
+{
+	uint32_t len = 0;
+
+	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++) {
+		const struct worker_view *w = fleet_at(rt->fleet, i);
+
+		if (w->role == role && w->state != WORKER_LOST)
+			len = MAX(len, w->len_max);
+	}
+	return len;
+}
+
+uint32_t router_len_max(const struct router *rt)
+{
+	uint32_t p = role_len_max(rt, WIRE_PREFILL);
+	uint32_t d = role_len_max(rt, WIRE_DECODE);
+
+	return MIN(rt->model_len, MIN(p > 0 ? p : UINT32_MAX, d > 0 ? d : UINT32_MAX));
+}
+
+enum probe_state router_readiness(const struct router *rt)
+{
+	if (rt->draining)
+		return PROBE_DRAINING;
+	return dispatch_missing(rt) == NULL ? PROBE_READY : PROBE_NO_WORKERS;
+}
+
+const char *router_model_name(const struct router *rt, const char *asked)
+{
+	for (uint32_t i = 0; i < rt->n_names; i++)
+		if (asked == NULL || strcmp(asked, rt->name[i]) == 0)
+			return rt->name[i];
+	return NULL;
+}
+
+void router_wake(struct router *rt)
+{
+	rt->dispatch_due = true;
+}
+
+/* ---- one turn ---- */
+
+static void turn(void *ctx)
+{
+	struct router *rt = ctx;
+	uint64_t now = clock_ns();
+
+	dispatch_losses(rt, now);
+	if (rt->dispatch_due) {
+		rt->dispatch_due = false;
+		dispatch_turn(rt, now);
+	}
+	if (rt->draining)
+		serve_end_turn(rt, now);
+}
+
+static void feed_watchdog(struct router *rt, uint64_t now)
+{
+	uint64_t every = notify_watchdog_ms();
+
+	if (every == 0 || now < rt->notify_due_ns)
+		return;
+	rt->notify_due_ns = now + every * NS_PER_MS;
+	notify_watchdog();
+}
+
+/* What time alone changes. */
+static void on_tick(void *ctx)
+{
+	struct router *rt = ctx;
+	uint64_t now = clock_ns();
+
+	router_wake(rt);
+	call_keepalive(rt, now);
+	control_turn(rt, now);
+	if (rt->probe != NULL) {
+		probe_set(rt->probe, router_readiness(rt));
+		probe_beat(rt->probe);
+	}
+	feed_watchdog(rt, now);
+}
+
+static void on_beat(void *ctx)
+{
+	link_beat(ctx);
+}
+
+static const struct request_ops ops = {
+	.send_prefill = link_send_prefill,
+	.send_adopt = link_send_adopt,
+	.send_cancel = link_send_cancel,
+	.send_release = link_send_release,
+	.stop_prepare = prepare_stop,
+	.deliver = call_deliver,
+	.end = call_request_ended,
+};
+
+/* ---- start ---- */
+
+static status read_boot_id(char *out, size_t size, struct err *err)
+{
+	static const char path[] = "/proc/sys/kernel/random/boot_id";
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
+	out[n] = 0;
+	out[strcspn(out, "\n")] = 0;
+	return ST_OK;
+}
+
+/* The last part of the model's path, or each line of the key. */
+static status set_names(struct router *rt, struct err *err)
+{
+	const char *given = rt->conf->served_model_name;
+	char *text = mem_alloc(1, strlen(given) + strlen(rt->conf->model) + 1);
+	char *end;
+
+	rt->names_text = text;
+	memcpy(text, *given != 0 ? given : rt->conf->model,
+		strlen(*given != 0 ? given : rt->conf->model));
+	for (end = text + strlen(text); *given == 0 && end > text && end[-1] == '/';)
+		*--end = 0;
+	if (*given == 0 && strrchr(text, '/') != NULL)
+		text = strrchr(text, '/') + 1;
+	while (text != NULL && *text != 0) {
+		char *next = strchr(text, '\n');
+
+		if (next != NULL)
+			*next++ = 0;
+		if (rt->n_names == ROUTER_NAMES_MAX)
+			return err_set(err, ST_INVALID,
+				"served_model_name: more than %u names",
+				ROUTER_NAMES_MAX);
+		rt->name[rt->n_names++] = text;
+		text = next;
+	}
+	return rt->n_names > 0 ? ST_OK
+			       : err_set(err, ST_INVALID, "model '%s' names no directory",
+					 rt->conf->model);
+}
+
+static status start_host(struct router *rt, struct err *err)
+{
+	status st = runtime_open(&rt->runtime, rt->conf->runtime_dir, err);
+
+	if (st == ST_OK)
+		st = fault_configure(rt->conf->debug_fault, rt->runtime.dir, err);
+	if (st == ST_OK)
+		st = read_boot_id(rt->boot_id, sizeof(rt->boot_id), err);
+	if (st == ST_OK)
+		st = set_names(rt, err);
+	rt->incarnation = rng_entropy64();
+	rt->begun_unix_s = clock_unix_s();
+	return st;
+}
+
+static status start_model(struct router *rt, struct err *err)
+{
+	struct model_config *config = mem_take(1, sizeof(*config));
+	status st;
+
+	if (config == NULL)
+		return err_set(err, ST_NOMEM, "no memory for the model's configuration");
+	st = model_config_load(config, rt->conf->model, err);
+	rt->model_len = config->max_position;
+	mem_give(config);
+	if (st == ST_OK)
+		st = tokenizer_load(&rt->tokenizer, rt->conf->model, err);
+	if (st != ST_OK)
+		return st;
+	rt->eos = tokenizer_eos(rt->tokenizer, &rt->n_eos);
+	api_defaults_plain(&rt->defaults);
+	if (strcmp(rt->conf->generation_config, "none") == 0)
+		return ST_OK;
+	return api_defaults_load(&rt->defaults, rt->conf->model, err);
+}
+
+static status start_template(struct router *rt, struct err *err)
+{
+	struct template_options o = {
+		.loop = rt->loop,
+		.python = rt->conf->python,
+		.model_dir = rt->conf->model,
+		.template_path = rt->conf->chat_template,
+		.queue_max = TEMPLATE_QUEUE_MAX,
+	};
+
+	o.specials = tokenizer_special_texts(rt->tokenizer, &o.n_specials);
+	return template_create(&rt->template, &o, err);
+}
+
+static void make_tables(struct router *rt)
+{
+	const struct router_conf *conf = rt->conf;
+	struct fleet_options fleet = {
+		.silent_ns = conf->silent_ms * NS_PER_MS,
+		.lost_ns = conf->lost_ms * NS_PER_MS,
+		.tokenizer_hash = tokenizer_hash(rt->tokenizer),
+		.queue_max = WORKER_QUEUE_MAX,
+	};
+
+	rt->fleet = fleet_create(&fleet);
+	requests_init(&rt->requests, (uint32_t)conf->max_queued + RUNNING_MAX, &ops, rt);
+	rt->requests.max_replays = (uint32_t)conf->max_replays;
+	rt->requests.n_vocab = tokenizer_n_tokens(rt->tokenizer);
+	rt->msg = mem_alloc(1, wire_size_max());
+	sink_init(&rt->out, WIRE_MAX_BYTES);
+	rt->role_since_ns[0] = rt->role_since_ns[1] = clock_ns();
+}
+
+static status start_http(struct router *rt, struct err *err)
+{
+	const struct router_conf *conf = rt->conf;
+	struct http_options o = {
+		.loop = rt->loop,
+		.host = conf->host,
+		.unix_path = conf->uds,
+		.body_max = (size_t)conf->body_max_mb << 20,
+		.connections_max = (uint32_t)conf->connections_max,
+		.drain_s = (uint32_t)conf->stream_drain_s,
+		.port = (uint16_t)conf->port,
+	};
+	struct http_handler handler = routes_handler(rt);
+	status st = ST_OK;
+
+	if (conf->probe_port != 0)
+		st = probe_create(
+			&rt->probe, conf->host, (uint16_t)conf->probe_port, err);
+	if (st == ST_OK && rt->probe != NULL)
+		probe_stuck_after(rt->probe, PROBE_STUCK_MS);
+	return st == ST_OK ? http_create(&rt->http, &o, &handler, err) : st;
+}
+
+static status start_service(struct router *rt, struct err *err)
+{
+	status st = loop_on_signals(rt->loop, serve_signal, rt, err);
+
+	if (st != ST_OK)
+		return st;
+	rt->net = bus_net_create(rt->loop);
+	loop_on_turn(rt->loop, turn, rt); /* after the net's: messages come first */
+	st = link_open(rt, err);
+	if (st == ST_OK)
+		st = start_http(rt, err);
+	if (st != ST_OK)
+		return st;
+	loop_timer_start(rt->loop, &rt->tick, TICK_MS, TICK_MS, on_tick, rt);
+	loop_timer_start(
+		rt->loop, &rt->beat, rt->conf->beat_ms, rt->conf->beat_ms, on_beat, rt);
+	return ST_OK;
+}
+
+/* EXIT_CLEAN: everything is up. */
+static int start(struct router *rt)
+{
+	struct err err;
+	int code = EXIT_USAGE;
+	status st = start_host(rt, &err);
+
+	if (st == ST_OK) {
+		code = EXIT_MODEL;
+		st = start_model(rt, &err);
+	}
+	if (st == ST_OK) {
+		rt->loop = loop_create();
+		st = start_template(rt, &err);
+		if (st == ST_IO) /* python, not the model */
+			code = EXIT_USAGE;
+	}
+	if (st == ST_OK) {
+		code = EXIT_USAGE;
+		make_tables(rt);
+		st = start_service(rt, &err);
+	}
+	if (st == ST_OK)
+		return EXIT_CLEAN;
+	log_error("%s", err.text);
+	return code;
+}
+
+/* ---- stop ---- */
+
+static void stop(struct router *rt)
+{
+	if (rt->net != NULL)
+		loop_off_turn(rt->loop, turn, rt);
+	loop_timer_stop(&rt->tick);
+	loop_timer_stop(&rt->beat);
+	if (rt->http != NULL)
+		http_destroy(rt->http);
+	if (rt->probe != NULL)
+		probe_destroy(rt->probe);
+	link_close(rt);
+	if (rt->net != NULL)
+		bus_net_destroy(rt->net);
+	if (rt->template != NULL)
+		template_destroy(rt->template);
+	if (rt->loop != NULL)
+		loop_destroy(rt->loop);
+	if (rt->fleet != NULL) {
+		requests_release(&rt->requests);
+		fleet_destroy(rt->fleet);
+	}
+	sink_release(&rt->out);
+	mem_free(rt->msg);
+	mem_free(rt->names_text);
+	if (rt->tokenizer != NULL)
+		tokenizer_destroy(rt->tokenizer);
+}
+
+int serve(const struct router_conf *conf)
+{
+	struct router *rt = mem_alloc(1, sizeof(*rt));
+	int code;
+
+	rt->conf = conf;
+	rt->exit_code = -1;
+	code = start(rt);
+	if (code == EXIT_CLEAN) {
+		log_info("serving %s on http://%s:%u len_max=%u incarnation=%016llx",
+			rt->name[0], conf->host, http_port(rt->http), rt->model_len,
+			(unsigned long long)rt->incarnation);
+		mem_seal();
+		notify_ready();
+		loop_run(rt->loop);
+		code = rt->exit_code;
+		log_info("exit code=%d", code);
+	}
+	stop(rt);
+	mem_free(rt);
+	return code;
+}

@@ -1,0 +1,364 @@
+/* The queue of renders and the children that take from it. */
+#include "router/template_impl.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "router/put_json.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REAP_MS          10
+#define BACK_OFF_MS      100
+#define BACK_OFF_MS_MAX  5000
+/* With every child failing this often in a row, waiting renders are given up. */
+#define FAILURES_GIVE_UP 3
+
+static void respawn(void *ctx);
+static void on_limit(void *ctx);
+
+static void start_child(struct template_child *c)
+{
+	struct template *t = c->t;
+	uint32_t len = (uint32_t)t->init.len;
+
+	if (template_child_spawn(c, &t->start_error) != ST_OK) {
+		c->state = CHILD_STARTING;
+		template_on_end(c, ST_IO, t->start_error.text);
+		return;
+	}
+	c->state = CHILD_STARTING;
+	loop_timer_start(t->loop, &c->timer, TEMPLATE_START_MS, 0, on_limit, c);
+	template_child_send(c, (struct bytes){(const uint8_t *)&len, sizeof(len)},
+		sink_bytes(&t->init));
+}
+
+static void respawn(void *ctx)
+{
+	struct template_child *c = ctx;
+
+	/* A killed process is gone within moments; waiting for it here would stop all
+	 * else. */
+	if (!template_child_reap(c)) {
+		loop_timer_start(c->t->loop, &c->timer, REAP_MS, 0, respawn, c);
+		return;
+	}
+	c->t->restarts++;
+	start_child(c);
+}
+
+static void finish_job(
+	struct template_job *job, struct bytes result, status code, const struct err *err)
+{
+	if (job->fn != NULL)
+		job->fn(job->ctx, result, code, err);
+	mem_give(job);
+}
+
+static struct template_job *take_job(struct template *t)
+{
+	struct template_job *job = t->queue;
+
+	if (job == NULL)
+		return NULL;
+	t->queue = job->next;
+	if (t->queue == NULL)
+		t->queue_end = &t->queue;
+	t->n_queued--;
+	return job;
+}
+
+static void feed(struct template_child *c)
+{
+	struct template *t = c->t;
+	struct template_job *job;
+	uint32_t len;
+
+	if (c->state != CHILD_IDLE)
+		return;
+	job = take_job(t);
+	if (job == NULL)
+		return;
+	c->job = job;
+	c->state = CHILD_BUSY;
+	loop_timer_start(t->loop, &c->timer, t->render_ms, 0, on_limit, c);
+	len = (uint32_t)job->request.len;
+	template_child_send(
+		c, (struct bytes){(const uint8_t *)&len, sizeof(len)}, job->request);
+}
+
+static void on_limit(void *ctx)
+{
+	struct template_child *c = ctx;
+
+	if (c->state == CHILD_STARTING)
+		template_on_end(c, ST_IO, "It does not become ready.");
+	else
+		template_on_end(c, ST_CANCELLED, "It takes too long.");
+}
+
+static void give_up_queue(struct template *t)
+{
+	struct template_job *job;
+	struct err err;
+
+	err_set(&err, ST_PEER,
+		"Chat template: no process that renders it can be kept "
+		"running.");
+	while ((job = take_job(t)) != NULL)
+		finish_job(job, (struct bytes){0}, ST_PEER, &err);
+}
+
+void template_on_end(struct template_child *c, status code, const char *why)
+{
+	struct template *t = c->t;
+	struct template_job *job = c->job;
+	enum child_state was = c->state;
+	uint64_t wait = 0;
+	struct err err;
+
+	err_set(&err, code, "Chat template: %s", why);
+	c->state = CHILD_DOWN;
+	c->job = NULL;
+	template_child_kill(c);
+	/* A render that was too long or too large says nothing about the process. */
+	if (was == CHILD_STARTING || code == ST_PEER)
+		c->failures++;
+	if (c->failures > 1)
+		wait = MIN((uint64_t)BACK_OFF_MS << MIN(c->failures - 2, 10u),
+			BACK_OFF_MS_MAX);
+	if (was == CHILD_STARTING)
+		t->start_error = err;
+	if (t->ready) {
+		log_warn("template child ended, a new one starts in %llu ms: %s",
+			(unsigned long long)wait, err.text);
+		loop_timer_start(t->loop, &c->timer, wait, 0, respawn, c);
+	} else {
+		loop_timer_stop(&c->timer);
+	}
+	if (job != NULL)
+		finish_job(job, (struct bytes){0}, code, &err);
+	if (t->ready && c->failures >= FAILURES_GIVE_UP && template_alive(t) == 0)
+		give_up_queue(t);
+}
+
+static void child_ready(struct template_child *c, char kind, struct bytes text)
+{
+	char why[256];
+
+	if (kind == 'r') {
+		c->state = CHILD_IDLE;
+		loop_timer_stop(&c->timer);
+		feed(c);
+		return;
+	}
+	snprintf(why, sizeof(why), "%.*s", (int)MIN(text.len, sizeof(why) - 1),
+		(const char *)text.at);
+	template_on_end(c, ST_INVALID, why);
+}
+
+void template_on_frame(struct template_child *c, char kind, struct bytes text)
+{
+	struct template_job *job = c->job;
+	struct err err;
+
+	if (c->state == CHILD_STARTING) {
+		child_ready(c, kind, text);
+		return;
+	}
+	if (c->state != CHILD_BUSY || (kind != 'o' && kind != 'e')) {
+		template_on_end(c, kind == 'm' ? ST_LIMIT : ST_PEER,
+			kind == 'm' ? "It needs more memory than it may have."
+				    : "The process that renders it broke the protocol.");
+		return;
+	}
+	c->job = NULL;
+	c->state = CHILD_IDLE;
+	c->failures = 0;
+	loop_timer_stop(&c->timer);
+	if (kind == 'o') {
+		finish_job(job, text, ST_OK, NULL);
+	} else {
+		err_set(&err, ST_INVALID, "%.*s",
+			(int)MIN(text.len, sizeof(err.text) - 1), (const char *)text.at);
+		finish_job(job, (struct bytes){0}, ST_INVALID, &err);
+	}
+	feed(c);
+}
+
+status template_render(struct template *t, struct bytes request, template_fn *fn,
+	void *ctx, uint64_t *ticket, struct err *err)
+{
+	struct template_job *job;
+
+	if (t->n_queued >= t->queue_max)
+		return err_set(err, ST_LIMIT, "Chat template: %u renders are waiting.",
+			t->n_queued);
+	job = mem_take(1, sizeof(*job) + request.len);
+	if (job == NULL)
+		return err_set(err, ST_LIMIT,
+			"Chat template: no request memory for %zu bytes.", request.len);
+	*job = (struct template_job){.ticket = ++t->last_ticket, .fn = fn, .ctx = ctx};
+	memcpy(job + 1, request.at, request.len);
+	job->request = (struct bytes){(const uint8_t *)(job + 1), request.len};
+	*t->queue_end = job;
+	t->queue_end = &job->next;
+	t->n_queued++;
+	*ticket = job->ticket;
+	for (uint32_t i = 0; i < t->n_children; i++)
+		feed(&t->children[i]);
+	return ST_OK;
+}
+
+void template_cancel(struct template *t, uint64_t ticket)
+{
+	struct template_job **at = &t->queue;
+
+	for (uint32_t i = 0; i < t->n_children; i++) {
+		struct template_job *job = t->children[i].job;
+
+		if (job != NULL && job->ticket == ticket)
+			job->fn = NULL;
+	}
+	while (*at != NULL && (*at)->ticket != ticket)
+		at = &(*at)->next;
+	if (*at != NULL) {
+		struct template_job *job = *at;
+
+		*at = job->next;
+		if (*at == NULL)
+			t->queue_end = at;
+		t->n_queued--;
+		mem_give(job);
+	}
+}
+
+static void put_init(struct sink *out, const struct template_options *o)
+{
+	const char *path = o->template_path != NULL ? o->template_path : "";
+
+	sink_str(out, "{\"model_dir\":");
+	put_json_string(out, bytes_of_str(o->model_dir));
+	sink_str(out, ",\"template_path\":");
+	put_json_string(out, bytes_of_str(path));
+	sink_str(out, ",\"specials\":[");
+	for (size_t i = 0; i < o->n_specials; i++) {
+		if (i > 0)
+			sink_str(out, ",");
+		put_json_string(out, o->specials[i]);
+	}
+	sink_str(out, "]}");
+}
+
+/* Before the loop runs: what is wrong with the template or python is known at start. */
+static status wait_ready(struct template_child *c, struct err *err)
+{
+	uint64_t end = clock_ns() + TEMPLATE_START_MS * NS_PER_MS;
+
+	while (c->state == CHILD_STARTING) {
+		struct pollfd p = {.fd = c->fd, .events = POLLIN};
+		uint64_t now = clock_ns();
+
+		if (c->out.len > 0)
+			p.events |= POLLOUT;
+		if (now >= end) {
+			on_limit(c);
+			break;
+		}
+		if (poll(&p, 1, (int)((end - now) / NS_PER_MS) + 1) > 0)
+			template_child_io(c);
+	}
+	if (c->state == CHILD_IDLE)
+		return ST_OK;
+	*err = c->t->start_error;
+	if (err->code == ST_PEER)
+		return err_set(err, ST_IO,
+			"Chat template: %s cannot be run, or lacks jinja2.",
+			c->t->python);
+	return err->code;
+}
+
+status template_create(
+	struct template **out, const struct template_options *o, struct err *err)
+{
+	const char *python = o->python != NULL && o->python[0] != '\0'
+				     ? o->python
+				     : "/usr/bin/python3";
+	struct template *t = mem_alloc(1, sizeof(*t));
+
+	t->loop = o->loop;
+	t->python = mem_alloc(1, strlen(python) + 1);
+	memcpy(t->python, python, strlen(python) + 1);
+	t->memory_bytes = o->memory_bytes > 0 ? o->memory_bytes : UINT64_C(1) << 30;
+	t->n_children = MIN(o->children > 0 ? o->children : 2, TEMPLATE_CHILDREN_MAX);
+	t->render_ms = o->render_ms > 0 ? o->render_ms : 2000;
+	t->queue_max = o->queue_max > 0 ? o->queue_max : 256;
+	t->queue_end = &t->queue;
+	sink_init(&t->init, 1u << 20);
+	put_init(&t->init, o);
+	for (uint32_t i = 0; i < t->n_children; i++) {
+		t->children[i].t = t;
+		t->children[i].fd = -1;
+		start_child(&t->children[i]);
+	}
+	if (t->init.full)
+		err_set(err, ST_LIMIT, "Chat template: over 1 MiB of special tokens");
+	else if (wait_ready(&t->children[0], err) == ST_OK) {
+		t->ready = true;
+		for (uint32_t i = 1; i < t->n_children; i++)
+			if (t->children[i].state == CHILD_DOWN)
+				respawn(&t->children[i]);
+		*out = t;
+		return ST_OK;
+	}
+	template_destroy(t);
+	return err->code;
+}
+
+void template_destroy(struct template *t)
+{
+	struct template_job *job;
+
+	if (t == NULL)
+		return;
+	t->ready = false;
+	for (uint32_t i = 0; i < t->n_children; i++) {
+		struct template_child *c = &t->children[i];
+
+		loop_timer_stop(&c->timer);
+		template_child_kill(c);
+		/* Killed: gone within moments, and nothing else is to be done. */
+		while (!template_child_reap(c))
+			poll(NULL, 0, 1);
+		mem_give(c->job);
+	}
+	while ((job = take_job(t)) != NULL)
+		mem_give(job);
+	sink_release(&t->init);
+	mem_free(t->python);
+	mem_free(t);
+}
+
+uint32_t template_alive(const struct template *t)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < t->n_children; i++)
+		n += t->children[i].state == CHILD_IDLE ||
+		     t->children[i].state == CHILD_BUSY;
+	return n;
+}
+
+uint64_t template_restarts(const struct template *t)
+{
+	return t->restarts;
+}
+
+uint32_t template_queued(const struct template *t)
+{
+	return t->n_queued;
+}

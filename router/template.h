@@ -1,0 +1,63 @@
+/* Chat templates: jinja2 in supervised child processes, because that is the engine the
+ * templates are written for. A child that is slow, dies or runs out of memory costs
+ * the request it was rendering and nothing else.
+ *
+ * Who does what to the messages:
+ *   api_chat.c   checks them and adapts OpenAI's forms (developer -> system, several
+ *                system messages -> one in front, reasoning -> reasoning_content,
+ *                arguments parsed to objects, null content -> "", parts joined)
+ *   the child    masks special tokens in every string of messages and kwargs
+ *                (tokenizer.h), then renders as Hugging Face does
+ * The result is masked text: encode it with TOK_ADDED | TOK_MASKED. */
+#ifndef ROUTER_TEMPLATE_H
+#define ROUTER_TEMPLATE_H
+#include "common/base/bytes.h"
+#include "common/base/err.h"
+#include "common/loop/loop.h"
+#include <stdint.h>
+
+struct template_options {
+	struct loop *loop;
+	const char *python;           /* NULL or "": /usr/bin/python3 */
+	const char *model_dir;        /* chat_template.jinja, tokenizer_config.json */
+	const char *template_path;    /* instead of the model's own; NULL or "": none */
+	const struct bytes *specials; /* tokenizer_special_texts; read in create only */
+	size_t n_specials;
+	uint64_t memory_bytes; /* RLIMIT_AS of a child; 0: 1 GiB */
+	uint32_t children;     /* 0: 2 */
+	uint32_t render_ms;    /* then the child is killed; 0: 2000 */
+	uint32_t queue_max;    /* renders waiting; 0: 256 */
+};
+
+struct template;
+
+/* Reads and compiles the template in a first child, waiting for it (at most 10 s).
+ * ST_INVALID: the template does not compile, or the model has none; ST_IO: python or
+ * jinja2 cannot be started. The text is the child's own. */
+MUST_CHECK status template_create(
+	struct template **out, const struct template_options *options, struct err *err);
+/* Kills the children. Pending renders are dropped, their callbacks not called. */
+void template_destroy(struct template *t);
+
+/* result: the rendered, masked text (borrowed for the call) or, with an error, no bytes.
+ *   ST_INVALID    the template refused the messages: 400 with err->text
+ *   ST_CANCELLED  over render_ms: the child was killed; 504
+ *   ST_LIMIT      the child ran out of memory; 400
+ *   ST_PEER       the child died; 500
+ * err is NULL when the code is ST_OK. Never called from inside template_render. */
+typedef void template_fn(
+	void *ctx, struct bytes result, status code, const struct err *err);
+
+/* request: JSON object {"messages": [...], "kwargs": {...},
+ * "add_generation_prompt": bool, "tools": [...] or absent}; copied. ST_LIMIT: the queue
+ * is full. *ticket (never 0) can withdraw it. */
+MUST_CHECK status template_render(struct template *t, struct bytes request,
+	template_fn *fn, void *ctx, uint64_t *ticket, struct err *err);
+/* fn is not called after this. A ticket that is done is ignored. */
+void template_cancel(struct template *t, uint64_t ticket);
+
+uint32_t template_alive(const struct template *t);    /* children ready or busy */
+uint64_t template_restarts(const struct template *t); /* for metrics */
+uint32_t template_queued(const struct template *t);
+
+#endif

@@ -1,0 +1,227 @@
+/* One child process: its start with limits, its socket, its end. */
+#include "router/template_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The program of the children is part of ours. */
+__asm__(".section .rodata\n"
+	"template_host_text:\n"
+	".incbin \"" BATON_SOURCE_DIR "/router/template_host.py\"\n"
+	"template_host_end:\n"
+	".byte 0\n"
+	".previous\n");
+extern const char template_host_text[], template_host_end[];
+
+#define CHILD_SOCKET 3
+#define READ_BYTES   (256u << 10)
+
+/* A file that holds the program, at its beginning. */
+static int open_program(struct err *err)
+{
+	size_t left = (size_t)(template_host_end - template_host_text);
+	const char *at = template_host_text;
+	int fd = memfd_create("template_host", MFD_CLOEXEC);
+
+	while (fd >= 0 && left > 0) {
+		ssize_t n = write(fd, at, left);
+
+		if (n <= 0) {
+			close(fd);
+			fd = -1;
+			break;
+		}
+		at += n;
+		left -= (size_t)n;
+	}
+	if (fd < 0 || lseek(fd, 0, SEEK_SET) != 0)
+		err_set(err, ST_IO, "template child: memory file: %s", strerror(errno));
+	return fd;
+}
+
+/* Between fork and exec: other threads may hold locks, so only system calls. */
+static _Noreturn void become_child(
+	const struct template *t, int program, int sock, pid_t parent)
+{
+	char *const argv[] = {t->python, (char[]){"-I"}, (char[]){"-"}, NULL};
+	char *const env[] = {
+		(char[]){"LC_ALL=C.UTF-8"}, (char[]){"PATH=/usr/bin:/bin"}, NULL};
+	const struct rlimit memory = {t->memory_bytes, t->memory_bytes};
+	const struct rlimit none = {0, 0};
+	sigset_t empty;
+
+	sigemptyset(&empty);
+	sigprocmask(SIG_SETMASK, &empty, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	/* Sent to the whole group; ours is to end with the router, by the socket. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* The order matters: sock may be 0, program may be 3. */
+	sock = fcntl(sock, F_DUPFD, 10);
+	program = fcntl(program, F_DUPFD, 10);
+	if (getppid() != parent || dup2(program, STDIN_FILENO) < 0 ||
+		dup2(sock, CHILD_SOCKET) < 0)
+		_exit(127);
+	close_range(CHILD_SOCKET + 1, ~0u, 0);
+	setrlimit(RLIMIT_AS, &memory);
+	setrlimit(RLIMIT_CORE, &none);
+	execve(t->python, argv, env);
+	_exit(127);
+}
+
+static void on_socket(void *ctx, int fd, unsigned events)
+{
+	struct template_child *c = ctx;
+
+	(void)fd;
+	(void)events;
+	template_child_io(c);
+}
+
+status template_child_spawn(struct template_child *c, struct err *err)
+{
+	struct template *t = c->t;
+	pid_t parent = getpid();
+	int pair[2], program;
+
+	program = open_program(err);
+	if (program < 0)
+		return err->code;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+		close(program);
+		return err_set(err, ST_IO, "template child: socket: %s", strerror(errno));
+	}
+	c->pid = fork();
+	if (c->pid == 0)
+		become_child(t, program, pair[1], parent);
+	close(program);
+	close(pair[1]);
+	c->fd = pair[0];
+	if (c->pid < 0) {
+		c->pid = 0;
+		err_set(err, ST_IO, "template child: fork: %s", strerror(errno));
+		template_child_kill(c);
+		return err->code;
+	}
+	fcntl(c->fd, F_SETFL, O_NONBLOCK);
+	if (loop_fd_open(&c->watch, t->loop, c->fd, on_socket, c, err) != ST_OK) {
+		template_child_kill(c);
+		return err->code;
+	}
+	loop_fd_start(c->watch, LOOP_READABLE | LOOP_GONE);
+	sink_init(&c->in, TEMPLATE_RESULT_MAX + 8);
+	sink_init(&c->out, SIZE_MAX / 2);
+	c->out_at = 0;
+	return ST_OK;
+}
+
+void template_child_kill(struct template_child *c)
+{
+	if (c->pid > 0)
+		kill(c->pid, SIGKILL);
+	if (c->watch != NULL)
+		loop_fd_close(c->watch, true);
+	else if (c->fd >= 0)
+		close(c->fd);
+	c->watch = NULL;
+	c->fd = -1;
+	sink_release(&c->in);
+	sink_release(&c->out);
+}
+
+bool template_child_reap(struct template_child *c)
+{
+	if (c->pid > 0 && waitpid(c->pid, NULL, WNOHANG) != 0)
+		c->pid = 0;
+	return c->pid == 0;
+}
+
+static void write_some(struct template_child *c)
+{
+	while (c->out_at < c->out.len) {
+		ssize_t n = send(c->fd, c->out.at + c->out_at, c->out.len - c->out_at,
+			MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		/* A broken socket is seen by the reader, which comes right behind. */
+		if (n < 0)
+			break;
+		c->out_at += (size_t)n;
+	}
+	if (c->out_at == c->out.len) {
+		sink_release(&c->out);
+		c->out_at = 0;
+	}
+	if (c->watch != NULL)
+		loop_fd_start(
+			c->watch, LOOP_READABLE | LOOP_GONE |
+					  (c->out.len > 0 ? (unsigned)LOOP_WRITABLE : 0));
+}
+
+void template_child_send(struct template_child *c, struct bytes head, struct bytes body)
+{
+	sink_put(&c->out, head.at, head.len);
+	sink_put(&c->out, body.at, body.len);
+	if (!c->out.full)
+		write_some(c);
+}
+
+/* At most one frame is outstanding: a child speaks when it is asked. */
+static bool take_frame(struct template_child *c)
+{
+	struct cursor at = {c->in.at, c->in.at + c->in.len};
+	struct sink frame;
+	uint32_t len;
+
+	if (!cur_u32le(&at, &len))
+		return false;
+	if (len == 0 || len > TEMPLATE_RESULT_MAX) {
+		template_on_end(c, ST_LIMIT, "The rendered prompt is too long.");
+		return false;
+	}
+	if ((size_t)(at.end - at.at) < len)
+		return false;
+	frame = c->in;
+	sink_init(&c->in, frame.max);
+	template_on_frame(
+		c, (char)frame.at[4], (struct bytes){frame.at + 5, (size_t)len - 1});
+	sink_release(&frame);
+	return true;
+}
+
+void template_child_io(struct template_child *c)
+{
+	uint8_t block[16384];
+
+	write_some(c);
+	while (c->fd >= 0) {
+		ssize_t n = recv(c->fd, block, sizeof(block), 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return;
+		if (n <= 0) {
+			template_on_end(c, ST_PEER, "The process that renders it died.");
+			return;
+		}
+		sink_put(&c->in, block, (size_t)n);
+		if (c->in.full) {
+			template_on_end(c, ST_LIMIT, "The rendered prompt is too long.");
+			return;
+		}
+		while (c->fd >= 0 && take_frame(c))
+			;
+	}
+}

@@ -1,0 +1,208 @@
+"""Renders chat templates for the router, one request at a time, as a child process.
+
+Descriptor 3 is a stream socket to the router. Frames to the child: u32 length (little
+endian), JSON. Frames from it: u32 length, one byte that says what it is, UTF-8 text:
+  r  ready (answer to the first frame)   o  rendered prompt
+  e  the template or the messages are wrong, with the reason
+  m  out of memory; the child ends
+The environment is the one in which Hugging Face transformers renders chat templates.
+"""
+import datetime
+import json
+import os
+import re
+import struct
+import sys
+
+FD = 3
+MARK = "\U0010fffe"
+ERROR_CHARS = 250
+
+
+def read_exactly(n):
+    parts = []
+    while n > 0:
+        part = os.read(FD, min(n, 1 << 20))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        n -= len(part)
+    return b"".join(parts)
+
+
+def read_frame():
+    (n,) = struct.unpack("<I", read_exactly(4))
+    return read_exactly(n)
+
+
+def write_frame(kind, text):
+    body = kind + text
+    data = memoryview(struct.pack("<I", len(body)) + body)
+    while data:
+        data = data[os.write(FD, data):]
+
+
+class Masks:
+    """Keeps text of users from yielding special tokens (common/model/tokenizer.h)."""
+
+    def __init__(self, specials):
+        self.begins = {t[:k] for t in specials for k in range(1, len(t))}
+        self.longest = max((len(t) for t in specials), default=0)
+        self.whole = re.compile("(?=" + "|".join(map(re.escape, specials)) + ")")
+        self.any = bool(specials)
+
+    def text(self, s):
+        s = s.replace(MARK, MARK + MARK)
+        if not self.any:
+            return s
+        at = {m.start() for m in self.whole.finditer(s)}
+        for i in range(max(0, len(s) - self.longest + 1), len(s)):
+            if s[i:] in self.begins:
+                at.add(i)
+        if not at:
+            return s
+        out, last = [], 0
+        for i in sorted(at):
+            out += (s[last:i + 1], MARK)
+            last = i + 1
+        out.append(s[last:])
+        return "".join(out)
+
+    def value(self, v):
+        if isinstance(v, str):
+            return self.text(v)
+        if isinstance(v, list):
+            return [self.value(x) for x in v]
+        if isinstance(v, dict):
+            return {self.text(k): self.value(x) for k, x in v.items()}
+        return v
+
+    def message(self, m):
+        """The role is one of a fixed set and is compared by templates."""
+        return {k: x if k == "role" else self.value(x) for k, x in m.items()}
+
+
+def make_environment():
+    import jinja2
+    import jinja2.ext
+    import jinja2.nodes
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(jinja2.ext.Extension):
+        """{% generation %} marks answers for training; rendering shows its body."""
+
+        tags = {"generation"}
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return jinja2.nodes.Scope(body, lineno=line)
+
+    def raise_exception(message):
+        raise jinja2.exceptions.TemplateError(message)
+
+    def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(
+            x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+
+    def strftime_now(fmt):
+        return datetime.datetime.now().strftime(fmt)
+
+    env = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = strftime_now
+    return env
+
+
+def read_text(path):
+    with open(path, encoding="utf-8", newline="") as f:
+        return f.read()
+
+
+def find_template(model_dir, path, config):
+    if path:
+        return read_text(path)
+    own = os.path.join(model_dir, "chat_template.jinja")
+    if os.path.exists(own):
+        return read_text(own)
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        found = {t["name"]: t["template"] for t in found}.get("default")
+    if not isinstance(found, str):
+        raise ValueError(
+            model_dir + " has no chat template: neither chat_template.jinja nor a"
+            " chat_template in tokenizer_config.json"
+        )
+    return found
+
+
+def special_names(config):
+    """bos_token and its like, which templates may use by name."""
+    names = {}
+    for name, value in config.items():
+        if name.endswith("_token"):
+            if isinstance(value, dict):
+                value = value.get("content")
+            if isinstance(value, str):
+                names[name] = value
+    return names
+
+
+def start(frame):
+    options = json.loads(frame)
+    config = {}
+    path = os.path.join(options["model_dir"], "tokenizer_config.json")
+    if os.path.exists(path):
+        config = json.loads(read_text(path))
+    text = find_template(options["model_dir"], options["template_path"], config)
+    template = make_environment().from_string(text)
+    return template, special_names(config), Masks(options["specials"])
+
+
+def render(template, names, masks, frame):
+    request = json.loads(frame)
+    values = dict(names)
+    values.update(masks.value(request.get("kwargs") or {}))
+    values.update(
+        messages=[masks.message(m) for m in request["messages"]],
+        tools=masks.value(request.get("tools")) or None,
+        documents=None,
+        add_generation_prompt=request["add_generation_prompt"],
+    )
+    return template.render(values).encode("utf-8")
+
+
+def reason(error):
+    """What raise_exception says goes out as it is; all else with its kind."""
+    text = str(error)
+    if type(error).__name__ != "TemplateError":
+        text = type(error).__name__ + ": " + text
+    return text[:ERROR_CHARS].encode("utf-8", "replace")
+
+
+def attempt(fn, *args):
+    try:
+        return b"o", fn(*args)
+    except MemoryError:
+        return b"m", b""
+    except Exception as error:  # whatever a template does wrong is the request's fault
+        return b"e", reason(error)
+
+
+def main():
+    kind, state = attempt(start, read_frame())
+    ready = kind == b"o"
+    write_frame(b"r" if ready else kind, b"" if ready else state)
+    while ready:
+        what, text = attempt(render, *state, read_frame())
+        write_frame(what, text)
+        ready = what != b"m"
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+/* What router/template*.c share: the pool of children and one child. Private. */
+#ifndef ROUTER_TEMPLATE_IMPL_H
+#define ROUTER_TEMPLATE_IMPL_H
+#include "router/template.h"
+
+#include <sys/types.h>
+
+#define TEMPLATE_CHILDREN_MAX 8u
+/* Bytes of one rendered prompt. */
+#define TEMPLATE_RESULT_MAX   (64u << 20)
+/* From spawn to ready; an import of jinja2 takes 0.1 s. */
+#define TEMPLATE_START_MS     10000
+
+struct template_job {
+	struct template_job *next;
+	uint64_t ticket;
+	template_fn *fn; /* NULL: withdrawn */
+	void *ctx;
+	struct bytes request; /* owned, behind the struct */
+};
+
+enum child_state {
+	CHILD_DOWN,     /* no process, or one that is to be reaped */
+	CHILD_STARTING, /* spawned, has not said that it is ready */
+	CHILD_IDLE,
+	CHILD_BUSY,
+};
+
+struct template_child {
+	struct template *t;
+	enum child_state state;
+	pid_t pid; /* 0: none */
+	int fd;    /* -1: none */
+	struct loop_fd *watch;
+	struct loop_timer timer; /* the limit of STARTING and BUSY; the retry of DOWN */
+	struct sink in, out;
+	size_t out_at;
+	struct template_job *job; /* BUSY */
+	uint32_t failures;        /* starts and deaths since the last good render */
+};
+
+struct template
+{
+	struct loop *loop;
+	char *python;
+	struct sink init; /* first frame of each child */
+	uint64_t memory_bytes;
+	uint32_t n_children, render_ms, queue_max;
+	uint64_t restarts;
+	uint64_t last_ticket;
+	bool ready; /* create succeeded: deaths are logged, children started again */
+	uint32_t n_queued;
+	struct template_job *queue, **queue_end;
+	struct err start_error; /* why the last child did not become ready */
+	struct template_child children[TEMPLATE_CHILDREN_MAX];
+};
+
+/* template_child.c */
+MUST_CHECK status template_child_spawn(struct template_child *c, struct err *err);
+/* Sends a frame that begins with its length; what does not fit now goes later. */
+void template_child_send(struct template_child *c, struct bytes head, struct bytes body);
+/* Reads and writes what is possible now. */
+void template_child_io(struct template_child *c);
+/* Ends the process and the socket; the job stays with the child. */
+void template_child_kill(struct template_child *c);
+/* true: there is no process any more. */
+bool template_child_reap(struct template_child *c);
+
+/* template.c: what the child saw. */
+void template_on_frame(struct template_child *c, char kind, struct bytes text);
+void template_on_end(struct template_child *c, status code, const char *why);
+
+#endif

@@ -1,0 +1,42 @@
+/* What the tests of body parsers share. */
+#ifndef TESTS_UNIT_ROUTER_API_RIG_H
+#define TESTS_UNIT_ROUTER_API_RIG_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/base/mem.h"
+#include "common/model/utf8.h"
+#include "router/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define M "'messages':[{'role':'user','content':'hi'}]"
+#define P "'prompt':'hi'"
+
+static const struct api_options lax = {0};
+
+/* Single quotes stand for double ones. */
+static inline struct bytes body_of(const char *text, char *buf, size_t max)
+{
+	size_t n = strlen(text);
+
+	assert_true(n < max);
+	for (size_t i = 0; i <= n; i++)
+		buf[i] = text[i] == '\'' ? '"' : text[i];
+	return (struct bytes){(uint8_t *)buf, n};
+}
+
+static inline bool parse(
+	char kind, struct bytes body, struct gen_request *req, struct api_error *e)
+{
+	return kind == 'c' ? api_parse_chat(req, body, &lax, e)
+			   : api_parse_completion(req, body, &lax, e);
+}
+
+#endif

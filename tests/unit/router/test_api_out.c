@@ -1,0 +1,330 @@
+/* Answers: each is parsed back and compared whole with what it must be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/base/mem.h"
+#include "router/api_out.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Single quotes stand for double ones in what is wanted. */
+static json_t *wanted(const char *text)
+{
+	char *copy = strdup(text);
+	json_t *v;
+
+	for (char *c = copy; *c != '\0'; c++)
+		if (*c == '\'')
+			*c = '"';
+	v = json_loads(copy, JSON_DECODE_ANY, NULL);
+	if (v == NULL)
+		fail_msg("not JSON: %s", copy);
+	free(copy);
+	return v;
+}
+
+static void check_json(const char *got, size_t len, const char *want)
+{
+	json_t *a = json_loadb(got, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+	json_t *b = wanted(want);
+
+	if (a == NULL || !json_equal(a, b))
+		fail_msg("%.*s\nis not\n%s", (int)len, got, want);
+	json_decref(a);
+	json_decref(b);
+}
+
+static void check_whole(struct sink *s, const char *want)
+{
+	assert_false(s->full);
+	check_json((const char *)s->at, s->len, want);
+	sink_reset(s);
+}
+
+/* Exactly one event: "data: ", one line of JSON, an empty line. */
+static void check_event(struct sink *s, const char *want)
+{
+	const char *text = sink_cstr(s);
+
+	assert_false(s->full);
+	assert_memory_equal(text, "data: ", 6);
+	assert_true(s->len > 8);
+	assert_string_equal(text + s->len - 2, "\n\n");
+	assert_null(memchr(text, '\n', s->len - 2));
+	assert_null(memchr(text, '\r', s->len));
+	check_json(text + 6, s->len - 8, want);
+	sink_reset(s);
+}
+
+static const struct out_head head = {
+	.id = "chatcmpl-1", .model = "m\"x", .created = 1700000000};
+static const struct out_usage usage = {10, 5, 3, 2};
+
+#define USAGE                                                                            \
+	"'usage':{'prompt_tokens':10,'completion_tokens':5,'total_tokens':15,"           \
+	"'prompt_tokens_details':{'cached_tokens':3},"                                   \
+	"'completion_tokens_details':{'reasoning_tokens':2}}"
+#define HEAD(object)                                                                     \
+	"'id':'chatcmpl-1','object':'" object "','created':1700000000,"                  \
+	"'model':'m\\\"x','system_fingerprint':null"
+#define CHUNK(choices)      "{" HEAD("chat.completion.chunk") ",'choices':[" choices "]}"
+#define TEXT_CHUNK(choices) "{" HEAD("text_completion") ",'choices':[" choices "]}"
+
+static void a_chat_answer_has_its_members(void **state)
+{
+	const struct out_choice choices[] = {
+		{.index = 0,
+			.content = BYTES_STR("hi"),
+			.reasoning = BYTES_STR("why"),
+			.finish = ANSWER_STOP,
+			.stop = OUT_STOP_NONE},
+		{.index = 1, .finish = ANSWER_LENGTH, .stop = {{NULL, 0}, 77}},
+	};
+	struct sink s;
+
+	(void)state;
+	sink_init(&s, 1 << 16);
+	out_chat(&s, &head, choices, 2, &usage);
+	check_whole(&s,
+		"{" HEAD("chat.completion") ",'choices':[{'index':0,'message':"
+					    "{'role':'assistant','content':'hi','"
+					    "reasoning':'why',"
+					    "'reasoning_content':'why'},'logprobs':null,'"
+					    "finish_reason':'stop',"
+					    "'stop_reason':null},{'index':1,'message':{'"
+					    "role':'assistant',"
+					    "'content':null},'logprobs':null,'finish_"
+					    "reason':'length',"
+					    "'stop_reason':77}]," USAGE "}");
+	sink_release(&s);
+}
+
+static void a_chat_stream_has_its_chunks(void **state)
+{
+	struct out_head each = head;
+	struct sink s;
+
+	(void)state;
+	sink_init(&s, 1 << 16);
+	out_chat_role(&s, &head, 0);
+	check_event(&s, CHUNK("{'index':0,'delta':{'role':'assistant','content':''},"
+			      "'logprobs':null,'finish_reason':null}"));
+	out_chat_delta(&s, &head, 0, true, BYTES_STR("th\nink"));
+	check_event(&s, CHUNK("{'index':0,'delta':{'reasoning':'th\\nink',"
+			      "'reasoning_content':'th\\nink'},'logprobs':null,"
+			      "'finish_reason':null}"));
+	out_chat_delta(&s, &head, 3, false, BYTES_STR("x"));
+	check_event(&s, CHUNK("{'index':3,'delta':{'content':'x'},'logprobs':null,"
+			      "'finish_reason':null}"));
+	out_chat_finish(
+		&s, &head, 0, ANSWER_STOP, (struct out_stop){BYTES_STR("END"), -1});
+	check_event(&s, CHUNK("{'index':0,'delta':{},'logprobs':null,"
+			      "'finish_reason':'stop','stop_reason':'END'}"));
+	out_chat_usage(&s, &head, &usage);
+	check_event(&s, "{" HEAD("chat.completion.chunk") ",'choices':[]," USAGE "}");
+	each.usage = &usage;
+	out_chat_delta(&s, &each, 0, false, BYTES_STR("x"));
+	check_event(&s,
+		"{" HEAD("chat.completion.chunk") ",'choices':[{'index':0,'delta':"
+						  "{'content':'x'},'logprobs':null,'"
+						  "finish_reason':null}]," USAGE "}");
+	out_sse_done(&s);
+	assert_string_equal(sink_cstr(&s), "data: [DONE]\n\n");
+	sink_reset(&s);
+	out_sse_keepalive(&s);
+	assert_string_equal(sink_cstr(&s), ":\n\n");
+	sink_release(&s);
+}
+
+static void a_completion_has_its_members(void **state)
+{
+	const struct out_choice choices[] = {{.index = 0,
+		.content = BYTES_STR("a"),
+		.finish = ANSWER_LENGTH,
+		.stop = OUT_STOP_NONE}};
+	struct sink s;
+
+	(void)state;
+	sink_init(&s, 1 << 16);
+	out_completion(&s, &head, choices, 1, &usage);
+	check_whole(&s, "{" HEAD("text_completion") ",'choices':[{'index':0,'text':'a',"
+						    "'logprobs':null,'finish_reason':'"
+						    "length','stop_reason':null}]"
+						    "," USAGE "}");
+	out_completion_delta(&s, &head, 1, BYTES_STR("b"));
+	check_event(&s, TEXT_CHUNK("{'index':1,'text':'b','logprobs':null,"
+				   "'finish_reason':null}"));
+	out_completion_finish(&s, &head, 1, ANSWER_STOP, OUT_STOP_NONE);
+	check_event(&s, TEXT_CHUNK("{'index':1,'text':'','logprobs':null,"
+				   "'finish_reason':'stop','stop_reason':null}"));
+	out_completion_usage(&s, &head, &usage);
+	check_event(&s, "{" HEAD("text_completion") ",'choices':[]," USAGE "}");
+	sink_release(&s);
+}
+
+static void errors_have_openais_shape(void **state)
+{
+	static const struct {
+		unsigned http;
+		const char *type;
+	} types[] = {{400, "invalid_request_error"}, {404, "not_found"},
+		{413, "invalid_request_error"}, {429, "rate_limit_error"},
+		{500, "server_error"}, {501, "not_implemented"}, {503, "server_error"},
+		{504, "timeout"}};
+	struct api_error e;
+	struct sink s;
+
+	(void)state;
+	sink_init(&s, 1 << 16);
+	api_error_set(&e, 400, "invalid_value", "messages[0]", "bad \"%s\" \xff", "x");
+	out_error(&s, &e);
+	check_whole(&s, "{'error':{'message':'bad \\\"x\\\" ?',"
+			"'type':'invalid_request_error','param':'messages[0]',"
+			"'code':'invalid_value'}}");
+	api_error_set(&e, 500, NULL, NULL, "oh");
+	out_sse_error(&s, &e);
+	check_event(&s, "{'error':{'message':'oh','type':'server_error','param':null,"
+			"'code':null}}");
+	for (size_t i = 0; i < COUNT(types); i++) {
+		api_error_set(&e, types[i].http, NULL, NULL, "x");
+		assert_string_equal(e.type, types[i].type);
+	}
+	sink_release(&s);
+}
+
+static void models_and_tokens_have_their_members(void **state)
+{
+	const struct out_model models[] = {{.id = "a", .created = 5, .len_max = 4096},
+		{.id = "b", .root = "/m", .created = 6, .len_max = 1}};
+	const uint32_t ids[] = {7, 4294967294u};
+	const struct bytes pieces[] = {BYTES_STR("\u00e9"), BYTES_STR("\xc3")};
+	struct sink s;
+
+	(void)state;
+	sink_init(&s, 1 << 16);
+	out_models(&s, models, 2);
+	check_whole(&s,
+		"{'object':'list','data':[{'id':'a','object':'model','created':5,"
+		"'owned_by':'baton','root':'a','parent':null,'max_model_len':4096,"
+		"'permission':[]},{'id':'b','object':'model','created':6,"
+		"'owned_by':'baton','root':'/m','parent':null,'max_model_len':1,"
+		"'permission':[]}]}");
+	out_tokens(&s, TOK_SHAPE_VLLM, ids, 2, NULL, 4096);
+	check_whole(&s, "{'count':2,'max_model_len':4096,'tokens':[7,4294967294],"
+			"'token_strs':null}");
+	out_tokens(&s, TOK_SHAPE_VLLM, ids, 2, pieces, 4096);
+	check_whole(&s, "{'count':2,'max_model_len':4096,'tokens':[7,4294967294],"
+			"'token_strs':['\u00e9','\ufffd']}");
+	out_tokens(&s, TOK_SHAPE_LLAMA, ids, 2, NULL, 4096);
+	check_whole(&s, "{'tokens':[7,4294967294]}");
+	out_tokens(&s, TOK_SHAPE_LLAMA, ids, 2, pieces, 4096);
+	check_whole(&s, "{'tokens':[{'id':7,'piece':'\u00e9'},"
+			"{'id':4294967294,'piece':[195]}]}");
+	out_text(&s, BYTES_STR("x\"y"));
+	check_whole(&s, "{'prompt':'x\\\"y','content':'x\\\"y'}");
+	sink_release(&s);
+}
+
+/* Every code point as JSON and back; those that break lines or scripts never bare. */
+static void every_character_survives_escaping(void **state)
+{
+	struct sink text, json;
+
+	(void)state;
+	sink_init(&text, 1 << 24);
+	sink_init(&json, 1 << 25);
+	for (uint32_t cp = 1; cp <= 0x10FFFF; cp += cp < 0x3000 ? 1 : 37) {
+		uint8_t u[4];
+		size_t n = 0;
+
+		if (cp >= 0xD800 && cp < 0xE000)
+			continue;
+		if (cp < 0x80) {
+			u[n++] = (uint8_t)cp;
+		} else if (cp < 0x800) {
+			u[n++] = (uint8_t)(0xC0 | cp >> 6);
+			u[n++] = (uint8_t)(0x80 | (cp & 63));
+		} else if (cp < 0x10000) {
+			u[n++] = (uint8_t)(0xE0 | cp >> 12);
+			u[n++] = (uint8_t)(0x80 | (cp >> 6 & 63));
+			u[n++] = (uint8_t)(0x80 | (cp & 63));
+		} else {
+			u[n++] = (uint8_t)(0xF0 | cp >> 18);
+			u[n++] = (uint8_t)(0x80 | (cp >> 12 & 63));
+			u[n++] = (uint8_t)(0x80 | (cp >> 6 & 63));
+			u[n++] = (uint8_t)(0x80 | (cp & 63));
+		}
+		sink_put(&text, u, n);
+	}
+	put_json_string(&json, sink_bytes(&text));
+	for (size_t i = 0; i < json.len; i++)
+		assert_true(json.at[i] >= 0x20 && json.at[i] != 0x7F);
+	assert_null(strstr(sink_cstr(&json), "\u2028"));
+	assert_null(strstr(sink_cstr(&json), "\u2029"));
+	assert_non_null(strstr(sink_cstr(&json), "\u2027\\u2028\\u2029\u202a"));
+	{
+		json_t *v = json_loadb(
+			(const char *)json.at, json.len, JSON_DECODE_ANY, NULL);
+
+		assert_non_null(v);
+		assert_int_equal(json_string_length(v), text.len);
+		assert_memory_equal(json_string_value(v), text.at, text.len);
+		json_decref(v);
+	}
+	sink_reset(&json);
+	put_json_f64(&json, 0.1);
+	put_json_f64(&json, NAN);
+	put_json_f64(&json, -INFINITY);
+	assert_string_equal(sink_cstr(&json), "0.10000000000000001nullnull");
+	sink_release(&json);
+	sink_release(&text);
+	assert_int_equal(mem_taken(), 0);
+}
+
+static void ids_are_distinct_and_say_their_kind(void **state)
+{
+	char a[OUT_ID_BYTES], b[OUT_ID_BYTES];
+
+	(void)state;
+	out_id_make(a, GEN_CHAT);
+	out_id_make(b, GEN_CHAT);
+	assert_memory_equal(a, "chatcmpl-", 9);
+	assert_int_equal(strlen(a), 9 + 32);
+	assert_string_not_equal(a, b);
+	out_id_make(b, GEN_COMPLETION);
+	assert_memory_equal(b, "cmpl-", 5);
+}
+
+static void an_answer_that_does_not_fit_is_marked(void **state)
+{
+	struct sink s;
+
+	(void)state;
+	sink_init(&s, 100);
+	out_chat_delta(&s, &head, 0, false, BYTES_STR("x"));
+	assert_true(s.full);
+	sink_release(&s);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_chat_answer_has_its_members),
+		cmocka_unit_test(a_chat_stream_has_its_chunks),
+		cmocka_unit_test(a_completion_has_its_members),
+		cmocka_unit_test(errors_have_openais_shape),
+		cmocka_unit_test(models_and_tokens_have_their_members),
+		cmocka_unit_test(every_character_survives_escaping),
+		cmocka_unit_test(ids_are_distinct_and_say_their_kind),
+		cmocka_unit_test(an_answer_that_does_not_fit_is_marked),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+/* Bodies that are refused: status, code, member and words of the message. */
+#include "api_rig.h"
+
+static const struct {
+	char kind;
+	const char *body, *code, *param, *words;
+} refused[] = {
+	{'c', "", "invalid_json", "", "empty"},
+	{'c', "[]", "invalid_json", "", "JSON object"},
+	{'c', "'x'", "invalid_json", "", "JSON object"},
+	{'c', "null", "invalid_json", "", "JSON object"},
+	{'c', "NaN", "invalid_json", "", "not valid JSON"},
+	{'c', "{", "invalid_json", "", "not valid JSON"},
+	{'c', "{} x", "invalid_json", "", "not valid JSON"},
+	{'c', "{'a':1,'a':2}", "invalid_json", "", "duplicate"},
+	{'c', "{'a':'\xff'}", "invalid_json", "", "not valid JSON"},
+	{'c', "{'a':'\xc0\xaf'}", "invalid_json", "", "not valid JSON"},
+	{'c', "{'a':'\\ud83d'}", "invalid_json", "", "not valid JSON"},
+	{'c', "{'a':'\\u0000'}", "invalid_json", "", "not valid JSON"},
+	{'c', "{'a':1e400}", "invalid_json", "", "real number overflow"},
+	{'c', "{'seed':9223372036854775808," M "}", "invalid_json", "", "too big"},
+	{'c', "{}", "missing_required_parameter", "messages", "messages is required"},
+	{'c', "{'messages':[]}", "invalid_value", "messages", "non-empty"},
+	{'c', "{'messages':'x'}", "invalid_value", "messages", "not \"x\""},
+	{'c', "{'messages':[1]}", "invalid_value", "messages[0]", "an object"},
+	{'c', "{'messages':[{'content':'x'}]}", "missing_required_parameter",
+		"messages[0].role", "role is required"},
+	{'c', "{'messages':[{'role':'bot','content':'x'}]}", "invalid_value",
+		"messages[0].role", "not \"bot\""},
+	{'c', "{'messages':[{'role':'user','content':5}]}", "invalid_value",
+		"messages[0].content", "text parts, not 5"},
+	{'c', "{'messages':[{'role':'user','content':['x']}]}",
+		"missing_required_parameter", "messages[0].content[0].type", "type"},
+	{'c', "{'messages':[{'role':'user','content':[{'type':'text'}]}]}",
+		"missing_required_parameter", "messages[0].content[0].text", "string"},
+	{'c',
+		"{'messages':[{'role':'user','content':[{'type':'image_url',"
+		"'image_url':{'url':'x'}}]}]}",
+		"invalid_value", "messages[0].content[0]", "text-only server"},
+	{'c', "{'messages':[{'role':'assistant','reasoning':[]}]}", "invalid_value",
+		"messages[0].reasoning", "a string"},
+	{'c', "{'messages':[{'role':'assistant','tool_calls':{}}]}", "invalid_value",
+		"messages[0].tool_calls", "a list"},
+	{'c', "{'messages':[{'role':'assistant','tool_calls':[{}]}]}",
+		"missing_required_parameter", "messages[0].tool_calls[0].function",
+		"an object"},
+	{'c', "{'messages':[{'role':'assistant','tool_calls':[{'function':{}}]}]}",
+		"missing_required_parameter", "messages[0].tool_calls[0].function.name",
+		"a string"},
+	{'c',
+		"{'messages':[{'role':'assistant','tool_calls':[{'function':"
+		"{'name':'f','arguments':'{x'}}]}]}",
+		"invalid_json", "messages[0].tool_calls[0].function.arguments",
+		"not valid JSON"},
+	{'c',
+		"{'messages':[{'role':'assistant','tool_calls':[{'function':"
+		"{'name':'f','arguments':'[1]'}}]}]}",
+		"invalid_json", "messages[0].tool_calls[0].function.arguments",
+		"must be a JSON object"},
+	{'c',
+		"{'messages':[{'role':'assistant','tool_calls':[{'function':"
+		"{'name':'f','arguments':7}}]}]}",
+		"invalid_value", "messages[0].tool_calls[0].function.arguments",
+		"JSON object, not 7"},
+	{'c', "{" M ",'model':7}", "invalid_value", "model", "a string, not 7"},
+	{'c', "{" M ",'max_tokens':0}", "invalid_value", "max_tokens", "from 1"},
+	{'c', "{" M ",'max_tokens':-1}", "invalid_value", "max_tokens", "from 1"},
+	{'c', "{" M ",'max_tokens':1.5}", "invalid_value", "max_tokens", "not 1.5"},
+	{'c', "{" M ",'max_tokens':'5'}", "invalid_value", "max_tokens", "not \"5\""},
+	{'c', "{" M ",'max_tokens':true}", "invalid_value", "max_tokens", "not true"},
+	{'c', "{" M ",'max_tokens':1e30}", "invalid_value", "max_tokens", "integer"},
+	{'c', "{" M ",'max_completion_tokens':0}", "invalid_value",
+		"max_completion_tokens", "from 1"},
+	{'c', "{" M ",'temperature':-0.1}", "invalid_value", "temperature", "0 to 2"},
+	{'c', "{" M ",'temperature':2.1}", "invalid_value", "temperature", "0 to 2"},
+	{'c', "{" M ",'temperature':'1'}", "invalid_value", "temperature", "\"1\""},
+	{'c', "{" M ",'top_p':0}", "invalid_value", "top_p", "above 0"},
+	{'c', "{" M ",'top_p':1.01}", "invalid_value", "top_p", "at most 1"},
+	{'c', "{" M ",'top_k':-2}", "invalid_value", "top_k", "from -1"},
+	{'c', "{" M ",'min_p':1.1}", "invalid_value", "min_p", "0 to 1"},
+	{'c', "{" M ",'seed':1.5}", "invalid_value", "seed", "64-bit integer"},
+	{'c', "{" M ",'stop':''}", "invalid_value", "stop", "non-empty string"},
+	{'c', "{" M ",'stop':5}", "invalid_value", "stop", "not 5"},
+	{'c', "{" M ",'stop':['a','']}", "invalid_value", "stop[1]", "non-empty"},
+	{'c',
+		"{" M ",'stop':['a','a','a','a','a','a','a','a','a','a','a','a','a',"
+		"'a','a','a','a']}",
+		"invalid_value", "stop", "at most 16"},
+	{'c', "{" M ",'stream':1}", "invalid_value", "stream", "true or false"},
+	{'c', "{" M ",'stream':'true'}", "invalid_value", "stream", "true or false"},
+	{'c', "{" M ",'stream_options':{}}", "invalid_value", "stream_options",
+		"stream is true"},
+	{'c', "{" M ",'stream':true,'stream_options':1}", "invalid_value",
+		"stream_options", "an object"},
+	{'c', "{" M ",'stream':true,'stream_options':{'include_usage':1}}",
+		"invalid_value", "include_usage", "true or false"},
+	{'c', "{" M ",'chat_template_kwargs':[]}", "invalid_value",
+		"chat_template_kwargs", "an object"},
+	{'c', "{" M ",'chat_template_kwargs':{'enable_thinking':'false'}}",
+		"invalid_value", "chat_template_kwargs.enable_thinking", "not \"false\""},
+	{'c', "{" M ",'chat_template_kwargs':{'messages':[]}}", "invalid_value",
+		"chat_template_kwargs.messages", "cannot be given"},
+	{'c', "{" M ",'reasoning_effort':'huge'}", "invalid_value", "reasoning_effort",
+		"minimal"},
+	{'c', "{" M ",'n':2}", "unsupported_parameter", "n", "not supported"},
+	{'c', "{" M ",'tools':[{}]}", "unsupported_parameter", "tools", "not"},
+	{'c', "{" M ",'tool_choice':'required'}", "unsupported_parameter", "tool_choice",
+		"not"},
+	{'c', "{" M ",'functions':[{}]}", "unsupported_parameter", "functions", "not"},
+	{'c', "{" M ",'response_format':{'type':'json_object'}}", "unsupported_parameter",
+		"response_format", "not"},
+	{'c', "{" M ",'logprobs':true}", "unsupported_parameter", "logprobs", "not"},
+	{'c', "{" M ",'top_logprobs':1}", "unsupported_parameter", "top_logprobs", "not"},
+	{'c', "{" M ",'presence_penalty':1.5}", "unsupported_parameter",
+		"presence_penalty", "not"},
+	{'c', "{" M ",'frequency_penalty':0.1}", "unsupported_parameter",
+		"frequency_penalty", "not"},
+	{'c', "{" M ",'repetition_penalty':1.1}", "unsupported_parameter",
+		"repetition_penalty", "not"},
+	{'c', "{" M ",'logit_bias':{'5':1}}", "unsupported_parameter", "logit_bias",
+		"not"},
+	{'c', "{" M ",'stop_token_ids':[1]}", "unsupported_parameter", "stop_token_ids",
+		"not"},
+	{'c', "{" M ",'min_tokens':1}", "unsupported_parameter", "min_tokens", "not"},
+	{'c', "{" M ",'chat_template':'x'}", "unsupported_parameter", "chat_template",
+		"not"},
+	{'c', "{" M ",'add_generation_prompt':false}", "unsupported_parameter",
+		"add_generation_prompt", "not"},
+	{'c', "{" M ",'guided_json':{}}", "unsupported_parameter", "guided_json", "not"},
+	{'c', "{" M ",'skip_special_tokens':false}", "unsupported_parameter",
+		"skip_special_tokens", "not"},
+	{'p', "{}", "missing_required_parameter", "prompt", "required"},
+	{'p', "{'prompt':''}", "invalid_value", "prompt", "non-empty"},
+	{'p', "{'prompt':[]}", "invalid_value", "prompt", "non-empty"},
+	{'p', "{'prompt':{}}", "invalid_value", "prompt", "list"},
+	{'p', "{'prompt':['a','']}", "invalid_value", "prompt[1]", "non-empty"},
+	{'p', "{'prompt':['a',1]}", "invalid_value", "prompt[1]", "not 1"},
+	{'p', "{'prompt':[1,'a']}", "invalid_value", "prompt[1]", "token id"},
+	{'p', "{'prompt':[-1]}", "invalid_value", "prompt[0]", "not -1"},
+	{'p', "{'prompt':[4294967295]}", "invalid_value", "prompt[0]", "token id"},
+	{'p', "{'prompt':[[1],[]]}", "invalid_value", "prompt[1]", "non-empty"},
+	{'p', "{'prompt':[[1],2]}", "invalid_value", "prompt[1]", "list"},
+	{'p', "{'prompt':[true]}", "invalid_value", "prompt", "list"},
+	{'p', "{" P ",'max_tokens':0}", "invalid_value", "max_tokens", "from 1"},
+	{'p', "{" P ",'echo':true}", "unsupported_parameter", "echo", "not"},
+	{'p', "{" P ",'logprobs':0}", "unsupported_parameter", "logprobs", "not"},
+	{'p', "{" P ",'suffix':'x'}", "unsupported_parameter", "suffix", "not"},
+};
+
+static void what_is_refused_is_named(void **state)
+{
+	char buf[2048];
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(refused); i++) {
+		struct bytes body = body_of(refused[i].body, buf, sizeof(buf));
+		struct gen_request req;
+		struct api_error e;
+
+		if (parse(refused[i].kind, body, &req, &e))
+			fail_msg("accepted: %s", buf);
+		if (e.http != 400 || strcmp(e.code, refused[i].code) != 0 ||
+			strcmp(e.param, refused[i].param) != 0 ||
+			strstr(e.message, refused[i].words) == NULL)
+			fail_msg("%s: %u %s param \"%s\": %s", buf, e.http, e.code,
+				e.param, e.message);
+		assert_string_equal(e.type, "invalid_request_error");
+		assert_null(req.model);
+		assert_null(req.render);
+		assert_null(req.prompts);
+	}
+	assert_int_equal(mem_taken(), 0);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_refused_is_named),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

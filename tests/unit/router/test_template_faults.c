@@ -1,0 +1,273 @@
+// labels: threads
+/* Template children that hang, die or eat memory, and templates that are wrong. */
+#include "template_rig.h"
+
+#include <dirent.h>
+#include <signal.h>
+
+#define HI                                                                               \
+	"{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"                        \
+	"\"kwargs\":{%s},\"add_generation_prompt\":true}"
+
+/* A template that does what the kwarg `do` says. */
+static const char trouble[] =
+	"{%- if do == 'hang' -%}"
+	"{%- for a in range(99999) %}{% for b in range(99999) %}"
+	"{% set c = a + b %}{% endfor %}{% endfor -%}"
+	"{%- elif do == 'memory' -%}{{ ('a' * (n * 1000000000))[:5] }}"
+	"{%- elif do == 'attack' -%}{{ ''.__class__.__mro__[1].__subclasses__() }}"
+	"{%- elif do == 'raise' -%}{{ raise_exception('no such \"thing\" \u00e9') }}"
+	"{%- elif do == 'undefined' -%}{{ nothing.at.all }}"
+	"{%- elif do == 'loop' -%}{% for i in range(9) %}"
+	"{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}"
+	"{%- elif do == 'json' -%}{{ {'b': '<&\\'\u00e9', 'a': [1, none]} | tojson }}"
+	"{%- elif do == 'eos' -%}{{ eos_token }}"
+	"{%- elif do == 'date' -%}{{ strftime_now('%Y') | length }}"
+	"{%- elif do == 'generation' -%}{% generation %}x{% endgeneration %}y"
+	"{%- elif do == 'big' -%}{{ 'a' * (n * 70000000) }}"
+	"{%- else -%}ok {{ messages[0].content }}{%- endif -%}";
+
+static void ask_do(struct rig *r, const char *what)
+{
+	char kwargs[64], request[256];
+
+	snprintf(kwargs, sizeof(kwargs), "\"do\":\"%s\",\"n\":1", what);
+	snprintf(request, sizeof(request), HI, kwargs);
+	ask(r, request);
+}
+
+static void the_environment_is_hugging_faces(void **state)
+{
+	static const char *const rows[][2] = {
+		{"loop", "012"},
+		{"json", "{\"b\": \"<&'\u00e9\", \"a\": [1, null]}"},
+		{"date", "4"},
+		{"generation", "xy"},
+		{"eos", "<|im_end|>"},
+		{"else", "ok hi"},
+	};
+	struct rig r = rig_open(trouble, (struct template_options){.children = 1});
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		ask_do(&r, rows[i][0]);
+		assert_string_equal(got.error, "");
+		assert_string_equal(got.text, rows[i][1]);
+	}
+	ask_do(&r, "raise");
+	assert_string_equal(got.error, "no such \"thing\" \u00e9");
+	assert_int_equal(got.code, ST_INVALID);
+	ask_do(&r, "undefined");
+	assert_int_equal(got.code, ST_INVALID);
+	assert_non_null(strstr(got.error, "UndefinedError: "));
+	ask_do(&r, "attack");
+	assert_int_equal(got.code, ST_INVALID);
+	assert_non_null(strstr(got.error, "SecurityError: "));
+	assert_int_equal(template_restarts(r.t), 0);
+	rig_close(&r);
+}
+
+static void a_render_that_hangs_is_killed_and_replaced(void **state)
+{
+	struct rig r = rig_open(
+		trouble, (struct template_options){.children = 1, .render_ms = 300});
+	uint64_t t0 = clock_ns();
+
+	(void)state;
+	ask_do(&r, "hang");
+	assert_int_equal(got.code, ST_CANCELLED);
+	assert_non_null(strstr(got.error, "too long"));
+	assert_true(clock_ns() - t0 < 2 * NS_PER_S);
+	ask_do(&r, "else");
+	assert_int_equal(got.code, ST_OK);
+	assert_int_equal(template_restarts(r.t), 1);
+	rig_close(&r);
+}
+
+static void a_memory_bomb_is_refused(void **state)
+{
+	struct rig r = rig_open(trouble,
+		(struct template_options){.children = 1, .memory_bytes = 512u << 20});
+
+	(void)state;
+	ask_do(&r, "memory");
+	assert_int_equal(got.code, ST_LIMIT);
+	assert_non_null(strstr(got.error, "memory"));
+	ask_do(&r, "else");
+	assert_int_equal(got.code, ST_OK);
+	assert_int_equal(template_restarts(r.t), 1);
+	/* More than a prompt may be, though the child had the memory. */
+	ask_do(&r, "big");
+	assert_int_equal(got.code, ST_LIMIT);
+	ask_do(&r, "else");
+	assert_int_equal(got.code, ST_OK);
+	rig_close(&r);
+}
+
+/* Kills the children of this process that are python. */
+static unsigned kill_children(void)
+{
+	DIR *d = opendir("/proc");
+	struct dirent *entry;
+	unsigned n = 0;
+
+	while ((entry = readdir(d)) != NULL) {
+		char path[300], text[512] = "";
+		char name[64] = "";
+		int parent = 0;
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/%s/stat", entry->d_name);
+		f = fopen(path, "r");
+		if (f == NULL)
+			continue;
+		if (fgets(text, sizeof(text), f) != NULL &&
+			sscanf(text, "%*d (%63[^)]) %*c %d", name, &parent) == 2 &&
+			parent == (int)getpid() && strncmp(name, "python", 6) == 0) {
+			kill((pid_t)strtol(entry->d_name, NULL, 10), SIGKILL);
+			n++;
+		}
+		fclose(f);
+	}
+	closedir(d);
+	return n;
+}
+
+static void a_killed_child_costs_its_render_and_is_replaced(void **state)
+{
+	struct rig r = rig_open(trouble, (struct template_options){.children = 2});
+	char request[256];
+	uint64_t ticket;
+	struct err err;
+
+	(void)state;
+	/* One busy, one idle. */
+	ask_do(&r, "else");
+	snprintf(request, sizeof(request), HI, "\"do\":\"hang\"");
+	got.n = 0;
+	assert_int_equal(template_render(r.t, bytes_of_str(request), on_rendered, NULL,
+				 &ticket, &err),
+		ST_OK);
+	assert_int_equal(kill_children(), 2);
+	run_until(&r, 1);
+	assert_int_equal(got.code, ST_PEER);
+	assert_non_null(strstr(got.error, "died"));
+	for (int i = 0; i < 4; i++) {
+		ask_do(&r, "else");
+		assert_int_equal(got.code, ST_OK);
+	}
+	assert_true(template_restarts(r.t) >= 1);
+	rig_close(&r);
+}
+
+/* The template was broken on disk meanwhile: renders fail instead of waiting for ever,
+ * and work again once it is mended. */
+static void children_that_cannot_start_again_fail_renders(void **state)
+{
+	struct rig r = rig_open(trouble, (struct template_options){.children = 2});
+	FILE *f;
+
+	(void)state;
+	ask_do(&r, "else");
+	f = fopen(r.path, "w");
+	assert_true(fputs("{% if %}", f) >= 0);
+	fclose(f);
+	assert_int_equal(kill_children(), 2);
+	/* The first may still be given to a child whose death was not seen. */
+	ask_do(&r, "else");
+	ask_do(&r, "else");
+	assert_int_equal(got.code, ST_PEER);
+	assert_int_equal(template_alive(r.t), 0);
+	f = fopen(r.path, "w");
+	assert_true(fputs("mended", f) >= 0);
+	fclose(f);
+	for (int i = 0; i < 20 && got.code != ST_OK; i++)
+		ask_do(&r, "else");
+	assert_string_equal(got.text, "mended");
+	rig_close(&r);
+}
+
+static void the_queue_is_bounded_and_cancel_takes_out(void **state)
+{
+	struct rig r = rig_open(
+		trouble, (struct template_options){
+				 .children = 1, .queue_max = 3, .render_ms = 500});
+	uint64_t tickets[5];
+	char request[256];
+	struct err err;
+
+	(void)state;
+	got.n = 0;
+	for (int i = 0; i < 4; i++) {
+		snprintf(request, sizeof(request), HI,
+			i == 0 ? "\"do\":\"hang\"" : "\"do\":\"else\"");
+		assert_int_equal(template_render(r.t, bytes_of_str(request), on_rendered,
+					 NULL, &tickets[i], &err),
+			ST_OK);
+	}
+	assert_int_equal(template_queued(r.t), 3);
+	assert_int_equal(template_render(r.t, bytes_of_str(request), on_rendered, NULL,
+				 &tickets[4], &err),
+		ST_LIMIT);
+	template_cancel(r.t, tickets[0]);
+	template_cancel(r.t, tickets[3]);
+	template_cancel(r.t, 12345);
+	/* Two of four are answered; the third may not be. */
+	run_until(&r, 2);
+	assert_int_equal(got.code, ST_OK);
+	assert_int_equal(template_queued(r.t), 0);
+	ask_do(&r, "else");
+	assert_int_equal(got.n, 1);
+	rig_close(&r);
+}
+
+static void what_cannot_start_says_why(void **state)
+{
+	struct {
+		const char *python, *text, *want;
+		status code;
+	} rows[] = {
+		{"/no/python", "x", "/no/python cannot be run", ST_IO},
+		{"/bin/true", "x", "/bin/true cannot be run, or lacks jinja2", ST_IO},
+		{NULL, "{% if %}", "TemplateSyntaxError: ", ST_INVALID},
+		{NULL, NULL, "has no chat template", ST_INVALID},
+	};
+	struct loop *loop = loop_create();
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		char path[] = "/tmp/baton-template-XXXXXX";
+		int fd = mkstemp(path);
+		struct template_options o = {.loop = loop,
+			.python = rows[i].python,
+			.model_dir = BATON_SOURCE_DIR "/tests/golden/tiny-moe",
+			.template_path = rows[i].text != NULL ? path : NULL};
+		struct template *t;
+		struct err err;
+
+		if (rows[i].text != NULL)
+			assert_true(write(fd, rows[i].text, strlen(rows[i].text)) > 0);
+		close(fd);
+		assert_int_equal(template_create(&t, &o, &err), rows[i].code);
+		if (strstr(err.text, rows[i].want) == NULL)
+			fail_msg("no \"%s\" in \"%s\"", rows[i].want, err.text);
+		unlink(path);
+	}
+	loop_destroy(loop);
+	assert_int_equal(mem_taken(), 0);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_environment_is_hugging_faces),
+		cmocka_unit_test(a_render_that_hangs_is_killed_and_replaced),
+		cmocka_unit_test(a_memory_bomb_is_refused),
+		cmocka_unit_test(a_killed_child_costs_its_render_and_is_replaced),
+		cmocka_unit_test(children_that_cannot_start_again_fail_renders),
+		cmocka_unit_test(the_queue_is_bounded_and_cancel_takes_out),
+		cmocka_unit_test(what_cannot_start_says_why),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -34,7 +34,7 @@ static uint32_t case_n(uint32_t n, uint32_t k, const struct check_limits *limits
 
 	if (n <= most)
 		return n;
-	return (uint32_t)(most > 128 ? most / 128 * 128 - 128 + n % 128 : most);
+	return (uint32_t)(most >= 256 ? most / 128 * 128 - 128 + n % 128 : most);
 }
 
 /* A length that the format can hold. */
@@ -277,52 +277,133 @@ static void build_head(struct check_case *c, const struct kernel_shapes *s, uint
 	(void)snprintf(c->name, sizeof(c->name), "%u rows, %u to %u", a->n_out, k, n);
 }
 
-static void build_sample(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
-	const struct check_limits *limits)
+/* Edits that every row of a case may have: two biases, one of them on a likely token,
+ * and a ban of the other one. */
+#define CHECK_EDITS 3u
+
+static void fill_edits(struct op_sample *a, struct sample_edit *edits)
 {
-	static const struct sample_row kinds[6] = {{0, 1, 0, 0, 1, 0, 7},
-		{0.7f, 0.8f, 0, 20, 2, 0, 8}, {1.0f, 1, 0, 0, 3, 1, 9},
-		{1.3f, 1, 0.05f, 0, 4, 0, 10}, {0.6f, 0.95f, 0, 0, 5, 2, 11},
-		{1.0f, 0.9f, 0.01f, 3, 6, 0, 12}};
-	struct op_sample *a = &c->args.sample;
-	struct check_buffer *token =
-		check_add(c, "token", CHECK_OUT, CHECK_U32, &a->token);
-	struct check_buffer *prob =
-		check_add(c, "logprob", CHECK_OUT, CHECK_F32, &a->logprob);
-	struct check_buffer *flags =
-		check_add(c, "flags", CHECK_OUT, CHECK_U32, &a->flags);
+	edits[0] = (struct sample_edit){.id = a->n_valid - 1, .add = 1.5f};
+	edits[1] = (struct sample_edit){.id = a->n_valid / 3, .add = -2.0f};
+	edits[2] = (struct sample_edit){.id = a->n_valid / 2};
+}
+
+/* One row of each way to draw, in turn. */
+static void fill_sample_row(struct sample_row *row, uint32_t r)
+{
+	static const struct sample_row kinds[] = {
+		{.top_p = 1, .seed = 1, .position = 7},
+		{.temperature = 0.7f,
+			.top_p = 0.8f,
+			.top_k = 20,
+			.seed = 2,
+			.position = 8},
+		{.temperature = 1, .top_p = 1, .seed = 3, .choice = 1, .position = 9},
+		{.temperature = 1.3f,
+			.top_p = 1,
+			.min_p = 0.05f,
+			.seed = 4,
+			.position = 10},
+		{.temperature = 0.6f,
+			.top_p = 0.95f,
+			.seed = 5,
+			.choice = 2,
+			.position = 11},
+		{.temperature = 1,
+			.top_p = 0.9f,
+			.min_p = 0.01f,
+			.top_k = 3,
+			.seed = 6,
+			.position = 12},
+		{.top_p = 1, .position = 5, .n_bias = 2, .n_bans = 1, .ban_until = 6},
+		{.top_p = 1, .position = 6, .n_bias = 2, .n_bans = 1, .ban_until = 6},
+		{.temperature = 1,
+			.top_p = 1,
+			.seed = 7,
+			.position = 3,
+			.presence = 0.7f,
+			.frequency = 0.4f,
+			.repetition = 1.3f,
+			.ask = SAMPLE_COUNT},
+		{.top_p = 1, .ask = SAMPLE_GIVEN, .given = 3},
+	};
+
+	*row = kinds[r % COUNT(kinds)];
+	row->seed += r;
+	row->line = r + 1;
+	row->n_top = 5;
+}
+
+/* Two counts in each word. Those of the upper half are small, since words are compared
+ * as F32. */
+static void add_counts(struct check_case *c, struct op_sample *a)
+{
+	struct check_buffer *b =
+		check_add(c, "counts", CHECK_STATE, CHECK_U32, (void *)&a->counts);
+	uint64_t n = CEIL_DIV((uint64_t)a->n * a->vocab, 2u);
+
+	check_shape(b, 1, n, n);
+	for (uint64_t i = 0; i < n; i++)
+		((uint32_t *)b->host)[i] =
+			(uint32_t)(i % 3 == 0 ? SAMPLE_IN_PROMPT | 1u : i % 5) |
+			(uint32_t)(i % 7) << 16;
+}
+
+static void add_sample_inputs(struct check_case *c, struct op_sample *a)
+{
 	struct check_buffer *logits =
-		check_add(c, "logits", CHECK_IN, CHECK_F32, &a->logits);
+		check_add(c, "logits", CHECK_IN, CHECK_F32, (void *)&a->logits);
 	struct check_buffer *rows =
 		check_add(c, "rows", CHECK_IN, CHECK_BYTES, (void *)&a->rows);
-	float *values;
+	struct check_buffer *edits =
+		check_add(c, "edits", CHECK_IN, CHECK_BYTES, (void *)&a->edits);
 
-	a->n = MIN(case_rows(i, s, limits, s->vocab), MAX(1, s->out_max));
-	a->vocab = s->vocab;
-	a->n_valid = s->n_valid;
-	check_shape(token, a->n, 1, 1);
-	check_shape(prob, a->n, 1, 1);
-	check_shape(flags, a->n, 1, 1);
 	check_shape(logits, a->n, a->vocab, a->vocab);
-	check_shape(rows, a->n, sizeof(kinds[0]), sizeof(kinds[0]));
+	check_shape(rows, a->n, sizeof(*a->rows), sizeof(*a->rows));
+	check_shape(edits, CHECK_EDITS, sizeof(*a->edits), sizeof(*a->edits));
 	check_fill(c, logits, 3.0f);
-	values = logits->host;
+	fill_edits(a, edits->host);
+	add_counts(c, a);
 	for (uint32_t r = 0; r < a->n; r++) {
-		struct sample_row *row = (struct sample_row *)rows->host + r;
-		float *l = values + (uint64_t)r * a->vocab;
+		float *l = (float *)logits->host + (uint64_t)r * a->vocab;
 
-		*row = kinds[r % COUNT(kinds)];
-		row->seed += r;
+		fill_sample_row((struct sample_row *)rows->host + r, r);
 		/* Masked tokens are likelier than all others, and the first two are
 		 * equal. */
 		for (uint32_t v = a->n_valid; v < a->vocab; v++)
 			l[v] = 40.0f;
 		l[a->n_valid / 2] = l[a->n_valid - 1] = 14.0f;
 	}
-	if (a->n > 1) {
-		token->skipped_row = prob->skipped_row = a->n - 1;
-		values[(uint64_t)(a->n - 1) * a->vocab + a->n_valid / 3] = NAN;
+	if (a->n > 1)
+		((float *)logits->host)[(uint64_t)(a->n - 1) * a->vocab +
+					a->n_valid / 3] = NAN;
+}
+
+static void build_sample(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
+	const struct check_limits *limits)
+{
+	struct op_sample *a = &c->args.sample;
+	struct check_buffer *out[] = {
+		check_add(c, "token", CHECK_OUT, CHECK_U32, &a->token),
+		check_add(c, "logprob", CHECK_OUT, CHECK_F32, &a->logprob),
+		check_add(c, "top_id", CHECK_OUT, CHECK_U32, &a->top_id),
+		check_add(c, "top_logprob", CHECK_OUT, CHECK_F32, &a->top_logprob),
+	};
+	struct check_buffer *flags =
+		check_add(c, "flags", CHECK_OUT, CHECK_U32, &a->flags);
+
+	a->n = MIN(case_rows(i, s, limits, s->vocab), MAX(1, s->out_max));
+	a->vocab = s->vocab;
+	a->n_valid = s->n_valid;
+	check_shape(flags, a->n, 1, 1);
+	for (uint32_t k = 0; k < COUNT(out); k++) {
+		bool top = k >= 2;
+
+		check_shape(out[k], a->n, top ? 5 : 1, top ? SAMPLE_TOP_MAX : 1);
+		if (a->n > 1)
+			out[k]->skipped_row = a->n - 1;
 	}
+	add_sample_inputs(c, a);
 	c->work_field = &a->work;
 	c->work_bytes_field = &a->work_bytes;
 	(void)snprintf(c->name, sizeof(c->name), "%u rows of %u", a->n, a->vocab);

@@ -11,7 +11,8 @@
 #include <string.h>
 
 /* Case 0: one sequence. Case 1: several, with page borders and very short rows. Case 2:
- * many rows, or a long past for the decode ops. */
+ * many rows, or a long past for the decode ops; where the device is fast enough, as many
+ * as a real pass has, because what is chosen is what is fast there. */
 static struct check_layout choose(
 	enum op_id op, uint32_t i, const struct kernel_shapes *s, uint64_t rows_most)
 {
@@ -26,7 +27,8 @@ static struct check_layout choose(
 		l = (struct check_layout){
 			5, {0, 7, page - 1, page, 2 * page + 5}, {2, 1, 3, 1, 9}};
 	} else {
-		l = (struct check_layout){2, {decode ? 997 : 0, 33}, {65, 130}};
+		l = (struct check_layout){
+			2, {decode ? 997 : 0, 33}, {65, rows_most >= 1089 ? 1024 : 130}};
 	}
 	l.n_seqs = MIN(l.n_seqs, MAX(1, s->seqs_max));
 	for (uint32_t q = 0; q < l.n_seqs; q++) {

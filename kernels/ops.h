@@ -250,32 +250,82 @@ struct op_head {
 	uint32_t n_out;
 };
 
-/* How one row is sampled; an array of these is device memory. temperature 0 = greedy.
- * position is the absolute position of the token that is drawn. */
+/* How one row is sampled; an array of these is device memory. Zero is "off" for every
+ * member but top_p. temperature 0 = greedy. position is the absolute position of the
+ * token that is drawn. */
 struct sample_row {
 	float temperature, top_p, min_p;
 	uint32_t top_k; /* 0: off */
 	uint64_t seed;
 	uint32_t choice;
 	uint32_t position;
+	float presence, frequency;
+	float repetition; /* 0 or 1: off */
+	uint32_t line;    /* of op_sample.counts, from 1; 0: nothing is counted */
+	uint32_t edits;   /* first of its edits: n_bias biases, then n_bans bans */
+	uint16_t n_bias, n_bans;
+	uint32_t ban_until; /* bans hold for positions below this */
+	uint32_t n_top;     /* likeliest tokens wanted, at most SAMPLE_TOP_MAX */
+	uint32_t given;     /* SAMPLE_GIVEN: the token to score */
+	uint32_t ask;       /* SAMPLE_GIVEN, SAMPLE_COUNT */
 };
 
 enum { SAMPLE_NAN = 1u }; /* flags */
 
-/* For each row: rows of logits at or above n_valid are masked; a NaN or infinite logit
- * among the valid ones sets SAMPLE_NAN (token = 0 then means nothing). Greedy: the
- * largest, ties to the lowest id. Otherwise softmax(logits / temperature), restricted
- * to the top_k largest (ties to the lowest id), then to the smallest set of largest
- * probability whose sum reaches top_p, then to p >= min_p * p_max; one draw with
+enum {
+	SAMPLE_GIVEN = 1u, /* nothing is drawn: the token is `given` */
+	SAMPLE_COUNT = 2u, /* the drawn token is counted in the row's line */
+};
+
+/* A bias is added to the logit of id; of a ban only the id counts. */
+struct sample_edit {
+	uint32_t id;
+	float add;
+};
+
+#define SAMPLE_TOP_MAX   20u
+#define SAMPLE_BIAS_MAX  512u
+#define SAMPLE_BANS_MAX  64u
+#define SAMPLE_EDITS_MAX (SAMPLE_BIAS_MAX + SAMPLE_BANS_MAX)
+
+/* What a line of counts knows of a token: whether the prompt has it, and how often it
+ * was generated (no further than the mask). */
+#define SAMPLE_IN_PROMPT 0x8000u
+#define SAMPLE_TIMES     0x7FFFu
+
+/* For each row: logits at or above n_valid are masked; a NaN or infinite logit among the
+ * valid ones sets SAMPLE_NAN (token = 0 then means nothing).
+ *
+ * logprob = log softmax(logits)[token] at temperature 1 over the valid ids, and top_id /
+ * top_logprob the same of the n_top largest (ties: ascending id): of the logits as they
+ * came, before everything that follows.
+ *
+ * Then, for the draw alone and in F32, in the order in which vLLM and OpenAI have it:
+ * 1. biases are added; while position < ban_until, banned logits become -infinity;
+ * 2. repetition, for tokens of the prompt and generated ones: x > 0 ? x / r : x * r;
+ * 3. frequency times how often the token was generated is subtracted;
+ * 4. presence is subtracted when it was generated at all.
+ *
+ * Greedy: the largest, ties to the lowest id. Otherwise softmax(x / temperature),
+ * restricted to the top_k largest (ties to the lowest id), then to the smallest set of
+ * largest probability whose sum reaches top_p, then to p >= min_p * p_max; one draw with
  * u = rng_token_uniform(seed, choice, position): the first token in descending order of
- * probability (ties: ascending id) whose cumulative sum is >= u * total.
- * logprob = log softmax(logits)[token] at temperature 1 over the valid ids. */
+ * probability (ties: ascending id) whose cumulative sum is >= u * total; never one of
+ * probability 0.
+ *
+ * SAMPLE_COUNT: the token is counted in counts, one line of which belongs to one row. So
+ * the counts follow the drawn tokens on the device, step after step; whoever begins a
+ * sequence fills the line. */
 struct op_sample {
-	uint32_t *token;               /* [n] */
-	float *logprob;                /* [n] */
-	uint32_t *flags;               /* [n] */
-	const float *logits;           /* [n][V] */
-	const struct sample_row *rows; /* [n] */
+	uint32_t *token;                 /* [n] */
+	float *logprob;                  /* [n] */
+	uint32_t *flags;                 /* [n] */
+	uint32_t *top_id;                /* [n][SAMPLE_TOP_MAX]; NULL: no row wants any */
+	float *top_logprob;              /* [n][SAMPLE_TOP_MAX] */
+	const float *logits;             /* [n][V] */
+	const struct sample_row *rows;   /* [n] */
+	const struct sample_edit *edits; /* may be NULL when no row has any */
+	uint16_t *counts;                /* [lines][V]; the same */
 	uint32_t n, vocab, n_valid;
 	void *work;
 	uint64_t work_bytes;

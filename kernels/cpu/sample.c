@@ -2,10 +2,13 @@
  * the tokens in descending order of logit, ties in ascending order of id; a heap gives
  * that order as far as it is needed, so a draw from a peaked distribution over 250,000
  * tokens pops a handful. Sums are F64: their error stays far below the spacing of the
- * 24-bit uniform number. Scratch: the heap. */
+ * 24-bit uniform number. Scratch: the heap, and the logits of a row that are not drawn
+ * from as they came. */
 #include "kernels/cpu/cpu.h"
 
 #include "common/base/rng.h"
+
+#include <string.h>
 
 struct token_heap {
 	const float *logits;
@@ -15,7 +18,7 @@ struct token_heap {
 
 uint64_t sample_work_plain(const struct kernel_shapes *shapes)
 {
-	return (uint64_t)shapes->vocab * sizeof(uint32_t);
+	return (uint64_t)shapes->vocab * (sizeof(uint32_t) + sizeof(float));
 }
 
 static bool comes_before(const struct token_heap *h, uint32_t a, uint32_t b)
@@ -123,7 +126,7 @@ static uint32_t draw(const struct sample_row *row, const float *logits, uint32_t
 	double temperature = (double)row->temperature;
 	double u = (double)rng_token_uniform(row->seed, row->choice, row->position);
 	double total, limit, sum = 0;
-	uint32_t kept = 0;
+	uint32_t kept = 0, drawn = best;
 
 	heap_build(&h);
 	total = top_total(&h, row->top_k, best, temperature);
@@ -142,19 +145,127 @@ static uint32_t draw(const struct sample_row *row, const float *logits, uint32_t
 		most = kept;
 		sum = 0;
 	}
-	for (uint32_t i = 0; i + 1 < most; i++) {
+	for (uint32_t i = 0; i < most; i++) {
 		uint32_t id = nth(&h, n, i);
+		double p = relative(logits, id, best, temperature);
 
-		sum += relative(logits, id, best, temperature);
+		/* Only rounding can ask for more than what has a probability. */
+		if (p == 0)
+			break;
+		drawn = id;
+		sum += p;
 		if (sum >= u * total)
-			return id;
+			break;
 	}
-	return nth(&h, n, most - 1);
+	return drawn;
+}
+
+/* ---- changes of the logits ---- */
+
+static bool has_penalty(const struct sample_row *row)
+{
+	return row->presence != 0.0f || row->frequency != 0.0f ||
+	       (row->repetition != 0.0f && row->repetition != 1.0f);
+}
+
+static float penalise(const struct sample_row *row, uint16_t seen, float x)
+{
+	float r = row->repetition == 0.0f ? 1.0f : row->repetition;
+	float times = (float)(seen & SAMPLE_TIMES);
+
+	if (seen == 0)
+		return x;
+	x = x > 0.0f ? x / r : x * r;
+	x -= row->frequency * times;
+	return times > 0.0f ? x - row->presence : x;
+}
+
+/* The logits that the row draws from: as they came, or changed in `changed`. */
+static const float *change(const struct op_sample *op, const struct sample_row *row,
+	const float *logits, float *changed)
+{
+	const struct sample_edit *edits = op->edits == NULL ? NULL : op->edits + row->edits;
+	bool bans = row->n_bans > 0 && row->position < row->ban_until;
+	bool penalty = row->line > 0 && has_penalty(row);
+
+	if (row->n_bias == 0 && !bans && !penalty)
+		return logits;
+	memcpy(changed, logits, op->n_valid * sizeof(*changed));
+	for (uint32_t i = 0; i < row->n_bias; i++)
+		changed[edits[i].id] += edits[i].add;
+	for (uint32_t i = row->n_bias; bans && i < row->n_bias + row->n_bans; i++)
+		changed[edits[i].id] = -INFINITY;
+	if (penalty) {
+		const uint16_t *seen = op->counts + (uint64_t)(row->line - 1) * op->vocab;
+
+		for (uint32_t v = 0; v < op->n_valid; v++)
+			changed[v] = penalise(row, seen[v], changed[v]);
+	}
+	return changed;
+}
+
+static void count(
+	const struct op_sample *op, const struct sample_row *row, uint32_t token)
+{
+	uint16_t *seen;
+
+	if (row->line == 0 || !(row->ask & SAMPLE_COUNT))
+		return;
+	seen = op->counts + (uint64_t)(row->line - 1) * op->vocab + token;
+	if ((*seen & SAMPLE_TIMES) < SAMPLE_TIMES)
+		(*seen)++;
+}
+
+/* ---- rows ---- */
+
+static uint32_t best_of(const float *logits, uint32_t n)
+{
+	uint32_t best = 0;
+
+	for (uint32_t i = 1; i < n; i++)
+		if (logits[i] > logits[best])
+			best = i;
+	return best;
+}
+
+static uint32_t choose(const struct op_sample *op, const struct sample_row *row,
+	const float *logits, uint32_t best)
+{
+	float *changed = (float *)op->work + op->n_valid;
+	const float *x;
+
+	if (row->ask & SAMPLE_GIVEN)
+		return row->given;
+	x = change(op, row, logits, changed);
+	if (x != logits)
+		best = best_of(x, op->n_valid);
+	return row->temperature > 0.0f ? draw(row, x, op->n_valid, best, op->work) : best;
+}
+
+static float logprob_of(const float *logits, uint32_t token, const struct row_facts *f)
+{
+	return (float)((double)logits[token] - (double)logits[f->best] - log(f->total));
+}
+
+static void list_top(const struct op_sample *op, uint32_t i, const float *logits,
+	const struct row_facts *f)
+{
+	uint32_t n = MIN(op->rows[i].n_top, op->n_valid);
+	struct token_heap h = {logits, op->work, op->n_valid};
+	uint32_t *id = op->top_id + (uint64_t)i * SAMPLE_TOP_MAX;
+	float *logprob = op->top_logprob + (uint64_t)i * SAMPLE_TOP_MAX;
+
+	if (n > 0 && !f->bad)
+		heap_build(&h);
+	for (uint32_t k = 0; k < op->rows[i].n_top; k++) {
+		id[k] = k < n && !f->bad ? heap_take(&h) : 0;
+		logprob[k] = f->bad ? 0.0f : logprob_of(logits, id[k], f);
+	}
 }
 
 CPU_KERNEL(sample, plain)
 {
-	uint64_t need = (uint64_t)op->n_valid * sizeof(uint32_t);
+	uint64_t need = (uint64_t)op->n_valid * (sizeof(uint32_t) + sizeof(float));
 
 	if (op->n_valid == 0 || op->n_valid > op->vocab)
 		return err_set(err, ST_INVALID,
@@ -168,17 +279,15 @@ CPU_KERNEL(sample, plain)
 		const float *logits = op->logits + (uint64_t)i * op->vocab;
 		const struct sample_row *row = &op->rows[i];
 		struct row_facts f = survey(logits, op->n_valid);
-		uint32_t token = 0;
+		uint32_t token = f.bad ? 0 : choose(op, row, logits, f.best);
 
-		if (!f.bad)
-			token = row->temperature > 0.0f
-					? draw(row, logits, op->n_valid, f.best, op->work)
-					: f.best;
 		op->flags[i] = f.bad ? SAMPLE_NAN : 0;
 		op->token[i] = token;
-		op->logprob[i] = f.bad ? 0.0f
-				       : (float)((double)logits[token] -
-						 (double)logits[f.best] - log(f.total));
+		op->logprob[i] = f.bad ? 0.0f : logprob_of(logits, token, &f);
+		if (row->n_top > 0)
+			list_top(op, i, logits, &f);
+		if (!f.bad)
+			count(op, row, token);
 	}
 	return ST_OK;
 }

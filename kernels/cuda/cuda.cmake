@@ -1,8 +1,13 @@
 # The CUDA backend: machine code for exactly the architectures that are checked
 # (sm_90a, sm_120a) and no PTX, so that no driver compiles it for another chip.
+# WITH_CUDA=AUTO builds it where a GPU can be used: nvcc and a driver are there.
 set(BATON_CUDA OFF)
 file(GLOB cuda_srcs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
-if(WITH_CUDA STREQUAL "OFF" OR NOT cuda_srcs)
+if(WITH_CUDA STREQUAL "OFF" OR NOT cuda_srcs OR NOT TARGET baton_kernels)
+  return()
+endif()
+if(WITH_CUDA STREQUAL "AUTO" AND NOT EXISTS /dev/nvidiactl)
+  message(STATUS "CUDA: no driver, the CUDA backend is not built (WITH_CUDA=ON builds it)")
   return()
 endif()
 find_program(BATON_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -18,7 +23,23 @@ set(CMAKE_CUDA_ARCHITECTURES "90a-real;120a-real" CACHE STRING "CUDA architectur
 enable_language(CUDA)
 find_package(CUDAToolkit 13 REQUIRED)
 set(BATON_CUDA ON)
+set(CMAKE_CUDA_STANDARD 20)
 add_library(baton_cuda STATIC ${cuda_srcs})
-target_include_directories(baton_cuda PRIVATE ${CMAKE_SOURCE_DIR})
-target_compile_options(baton_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 --Werror=all-warnings -Xptxas=-v>)
-target_link_libraries(baton_cuda PUBLIC CUDA::cudart_static CUDA::cublasLt)
+target_compile_options(baton_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --compress-mode=size --Werror=all-warnings -Xptxas=-v>)
+target_link_libraries(baton_cuda PUBLIC baton_flags baton_base CUDA::cudart_static CUDA::cublasLt)
+target_compile_definitions(baton_kernels PUBLIC BATON_HAVE_CUDA=1)
+target_link_libraries(baton_kernels PUBLIC baton_cuda)
+# Made before the language was known, and it has no CUDA source.
+set_target_properties(baton_kernels PROPERTIES CUDA_ARCHITECTURES OFF)
+
+# Every op against the CPU's plain kernels; run on a machine with a GPU
+# (tests/device/*.sh).
+file(GLOB op_test_srcs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/device/op_*.c)
+if(op_test_srcs)
+  add_executable(op_test ${op_test_srcs})
+  target_link_libraries(op_test PRIVATE baton_kernels)
+  set_target_properties(op_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
+add_executable(backend_test ${CMAKE_SOURCE_DIR}/tests/device/backend_test.c)
+target_link_libraries(backend_test PRIVATE baton_kernels)
+set_target_properties(backend_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

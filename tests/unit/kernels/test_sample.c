@@ -217,12 +217,20 @@ static void rows_with_a_bad_logit_are_flagged_alone(void **state)
 {
 	static const float bad[3] = {NAN, INFINITY, -INFINITY};
 	float logits[4][8] = {{0}}, logprob[4];
-	uint32_t token[4], flags[4], work[8];
+	uint32_t token[4], flags[4], work[16];
 	struct sample_row rows[4] = {{.temperature = 0, .top_p = 1},
 		{.temperature = 1, .top_p = 1}, {.temperature = 0, .top_p = 1},
 		{.temperature = 1, .top_p = 0.9f}};
-	struct op_sample op = {
-		token, logprob, flags, logits[0], rows, 4, 8, 6, work, sizeof(work)};
+	struct op_sample op = {.token = token,
+		.logprob = logprob,
+		.flags = flags,
+		.logits = logits[0],
+		.rows = rows,
+		.n = 4,
+		.vocab = 8,
+		.n_valid = 6,
+		.work = work,
+		.work_bytes = sizeof(work)};
 
 	(void)state;
 	FOR_EACH_VARIANT(v, OP_sample)
@@ -246,10 +254,17 @@ static void rows_with_a_bad_logit_are_flagged_alone(void **state)
 static void impossible_arguments_are_refused(void **state)
 {
 	float logits[8] = {0}, logprob;
-	uint32_t token, flags, work[8];
+	uint32_t token, flags, work[16];
 	struct sample_row row = {.top_p = 1};
-	struct op_sample op = {
-		&token, &logprob, &flags, logits, &row, 1, 8, 0, work, sizeof(work)};
+	struct op_sample op = {.token = &token,
+		.logprob = &logprob,
+		.flags = &flags,
+		.logits = logits,
+		.rows = &row,
+		.n = 1,
+		.vocab = 8,
+		.work = work,
+		.work_bytes = sizeof(work)};
 	struct err err;
 
 	(void)state;

@@ -1,0 +1,23 @@
+/* The CUDA backend as kernels/backend.c and kernels/registry.c see it: plain C. */
+#ifndef KERNELS_CUDA_BACKEND_CUDA_H
+#define KERNELS_CUDA_BACKEND_CUDA_H
+#include "kernels/backend.h"
+#include "kernels/registry.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* GPU `index` of those the driver shows. Refused: no such GPU, an architecture this
+ * build has no machine code for, a GPU that is cut into MIG instances. */
+MUST_CHECK status backend_cuda_open(
+	struct backend **out, uint32_t index, struct err *err);
+/* 0 without a driver. */
+uint32_t backend_cuda_count(void);
+
+extern const struct variant cuda_variants[];
+extern const uint32_t n_cuda_variants;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -347,13 +347,11 @@ status model_config_parse(struct model_config *out, struct bytes json, struct er
 	return st;
 }
 
-status model_config_load(struct model_config *out, const char *dir, struct err *err)
+status model_config_load_file(struct model_config *out, const char *path, struct err *err)
 {
-	char path[PATH_BYTES];
 	struct bytes text;
 	status st;
 
-	snprintf(path, sizeof(path), "%s/config.json", dir);
 	st = json_read_file(&text, path, CONFIG_BYTES_MAX, err);
 	if (st != ST_OK)
 		return st;
@@ -362,4 +360,12 @@ status model_config_load(struct model_config *out, const char *dir, struct err *
 		err_wrap(err, "%s", path);
 	mem_give((void *)(uintptr_t)text.at);
 	return st;
+}
+
+status model_config_load(struct model_config *out, const char *dir, struct err *err)
+{
+	char path[PATH_BYTES];
+
+	snprintf(path, sizeof(path), "%s/config.json", dir);
+	return model_config_load_file(out, path, err);
 }

@@ -65,6 +65,9 @@ static inline uint32_t model_conv_channels(const struct model_config *c)
 /* json: the text of config.json. Errors name the field and its value. */
 MUST_CHECK status model_config_parse(
 	struct model_config *out, struct bytes json, struct err *err);
+/* Errors are prefixed with the path. */
+MUST_CHECK status model_config_load_file(
+	struct model_config *out, const char *path, struct err *err);
 /* Reads DIR/config.json; errors are prefixed with the path. */
 MUST_CHECK status model_config_load(
 	struct model_config *out, const char *dir, struct err *err);

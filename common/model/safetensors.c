@@ -253,6 +253,11 @@ const char *st_file_name(const struct st_index *ix, uint32_t file)
 	return ix->files[file].name;
 }
 
+const char *st_name(const struct st_index *ix)
+{
+	return ix->n_files == 1 ? ix->files[0].name : SHARD_INDEX_NAME;
+}
+
 status st_read(const struct st_index *ix, const struct st_tensor *t, uint64_t at,
 	void *dst, uint64_t len, struct err *err)
 {

@@ -68,6 +68,8 @@ const struct st_tensor *st_at(const struct st_index *ix, uint32_t i);
 const struct st_tensor *st_find(
 	const struct st_index *ix, const char *name); /* or NULL */
 const char *st_file_name(const struct st_index *ix, uint32_t file);
+/* The only file, or the index file of several. */
+const char *st_name(const struct st_index *ix);
 const char *st_dtype_name(enum st_dtype dtype);
 
 /* pread of bytes [at, at + len) of a tensor, 0 <= at, at + len <= t->bytes; large

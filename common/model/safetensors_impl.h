@@ -18,6 +18,8 @@ struct st_index {
 	uint32_t n_files;
 };
 
+#define SHARD_INDEX_NAME "model.safetensors.index.json"
+
 #define ST_NAME_MAX    200u
 #define ST_TENSORS_MAX (UINT32_C(1) << 24)
 

@@ -8,13 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SINGLE_NAME      "model.safetensors"
-#define SHARD_INDEX_NAME "model.safetensors.index.json"
+#define SINGLE_NAME     "model.safetensors"
 /* 124,000 tensors make an index of about 12 MB. */
-#define SHARD_INDEX_MAX  ((uint64_t)256 << 20)
+#define SHARD_INDEX_MAX ((uint64_t)256 << 20)
 /* The largest published checkpoint has 94 shards. */
-#define SHARDS_MAX       1024u
-#define PATH_BYTES       4096
+#define SHARDS_MAX      1024u
+#define PATH_BYTES      4096
 
 /* A shard's name is a plain file name: an index cannot point out of its folder. */
 static status check_shard_name(const char *tensor, const json_t *shard, struct err *err)

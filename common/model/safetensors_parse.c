@@ -317,6 +317,9 @@ static status check_cover(
 	for (uint32_t i = 0; i < n; i++) {
 		const struct st_tensor *t = &tensors[i];
 
+		if (t->begin < at && strcmp(t->name, tensors[i - 1].name) == 0)
+			return err_set(
+				err, ST_INVALID, "tensor %s: is named twice", t->name);
 		if (t->begin < at)
 			return err_set(err, ST_INVALID,
 				"tensor %s: overlaps tensor %s at byte %llu of the data",

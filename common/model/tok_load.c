@@ -214,27 +214,47 @@ static status read_json(
 	return json_parse_file(out, path, TOK_FILE_MAX, err);
 }
 
+enum { FILE_TOKENIZER, FILE_TOKENIZER_CONFIG, FILE_GENERATION, FILE_CONFIG, FILE__COUNT };
+static const char *const file_names[FILE__COUNT] = {[FILE_TOKENIZER] = "tokenizer.json",
+	[FILE_TOKENIZER_CONFIG] = "tokenizer_config.json",
+	[FILE_GENERATION] = "generation_config.json",
+	[FILE_CONFIG] = "config.json"};
+
+/* The union of what the files say. */
+static status collect_eos(struct tokenizer *t, json_t *const *file, struct err *err)
+{
+	const struct {
+		int file;
+		const json_t *object;
+	} ids[] = {{FILE_GENERATION, file[FILE_GENERATION]},
+		{FILE_CONFIG, file[FILE_CONFIG]},
+		{FILE_CONFIG, json_object_get(file[FILE_CONFIG], "text_config")}};
+	status st = add_eos_token(t, file[FILE_TOKENIZER_CONFIG], err);
+
+	if (st != ST_OK)
+		return err_wrap(err, "%s", file_names[FILE_TOKENIZER_CONFIG]);
+	for (size_t i = 0; i < COUNT(ids); i++) {
+		st = add_eos_ids(t, ids[i].object, err);
+		if (st != ST_OK)
+			return err_wrap(err, "%s", file_names[ids[i].file]);
+	}
+	return ST_OK;
+}
+
 status tokenizer_load(struct tokenizer **out, const char *model_dir, struct err *err)
 {
-	static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
-		"generation_config.json", "config.json"};
-	json_t *file[COUNT(names)] = {0};
+	json_t *file[FILE__COUNT] = {0};
 	struct tokenizer *t = NULL;
 	status st = ST_OK;
 
-	for (size_t i = 0; i < COUNT(names) && st == ST_OK; i++)
-		st = read_json(&file[i], model_dir, names[i], i == 0, err);
+	for (int i = 0; i < FILE__COUNT && st == ST_OK; i++)
+		st = read_json(
+			&file[i], model_dir, file_names[i], i == FILE_TOKENIZER, err);
 	if (st != ST_OK)
 		goto out;
-	st = create(&t, file[0], file[1], err);
+	st = create(&t, file[FILE_TOKENIZER], file[FILE_TOKENIZER_CONFIG], err);
 	if (st == ST_OK)
-		st = add_eos_token(t, file[1], err);
-	if (st == ST_OK)
-		st = add_eos_ids(t, file[2], err);
-	if (st == ST_OK)
-		st = add_eos_ids(t, file[3], err);
-	if (st == ST_OK)
-		st = add_eos_ids(t, json_object_get(file[3], "text_config"), err);
+		st = collect_eos(t, file, err);
 	if (st != ST_OK) {
 		err_wrap(err, "%s", model_dir);
 		goto out;
@@ -243,7 +263,7 @@ status tokenizer_load(struct tokenizer **out, const char *model_dir, struct err 
 	t = NULL;
 out:
 	tokenizer_destroy(t);
-	for (size_t i = 0; i < COUNT(names); i++)
+	for (int i = 0; i < FILE__COUNT; i++)
 		json_decref(file[i]);
 	return st;
 }

@@ -131,14 +131,19 @@ static status place_tensor(struct weights *w, uint32_t index, struct err *err)
 	return ST_OK;
 }
 
+bool weights_has_role(const struct weights *w, enum weight_role role, uint32_t layer)
+{
+	return where_exists(w->config, roles[role].where, layer) &&
+	       !(role == WR_LM_HEAD && w->config->tied);
+}
+
 static status resolve_all(struct weights *w, struct err *err)
 {
 	status st;
 
 	for (uint32_t layer = 0; layer < w->config->n_layers; layer++) {
 		for (uint32_t r = 0; r < WR__COUNT; r++) {
-			if (!where_exists(w->config, roles[r].where, layer) ||
-				(r == WR_LM_HEAD && w->config->tied))
+			if (!weights_has_role(w, (enum weight_role)r, layer))
 				continue;
 			st = weights_resolve(w, (enum weight_role)r, layer, err);
 			if (st != ST_OK)
@@ -146,6 +151,20 @@ static status resolve_all(struct weights *w, struct err *err)
 		}
 	}
 	return ST_OK;
+}
+
+struct weights *weights_create(
+	const struct model_config *config, uint32_t rank, uint32_t n_ranks)
+{
+	struct weights *w = mem_alloc(1, sizeof(*w));
+
+	assert(rank < n_ranks);
+	w->owned_config = *config;
+	w->config = &w->owned_config;
+	w->rank = rank;
+	w->n_ranks = n_ranks;
+	w->entries = mem_alloc((size_t)WR__COUNT * config->n_layers, sizeof(*w->entries));
+	return w;
 }
 
 status weights_open(struct weights **out, const struct model_config *config,
@@ -158,15 +177,9 @@ status weights_open(struct weights **out, const struct model_config *config,
 	st = weights_check_ranks(config, n_ranks, err);
 	if (st != ST_OK)
 		return st;
-	assert(rank < n_ranks);
-	w = mem_alloc(1, sizeof(*w));
-	w->owned_config = *config;
-	w->config = &w->owned_config;
-	w->rank = rank;
-	w->n_ranks = n_ranks;
+	w = weights_create(config, rank, n_ranks);
 	w->pieces = mem_alloc(MOD__COUNT * layers, sizeof(*w->pieces));
 	w->experts = mem_alloc(3 * layers * config->n_experts, sizeof(*w->experts));
-	w->entries = mem_alloc(WR__COUNT * layers, sizeof(*w->entries));
 	st = st_open(&w->st, dir, err);
 	if (st != ST_OK)
 		goto out;
@@ -191,6 +204,7 @@ void weights_close(struct weights *w)
 	mem_free(w->pieces);
 	mem_free(w->experts);
 	mem_free(w->entries);
+	mem_free(w->dummy);
 	mem_free(w);
 }
 

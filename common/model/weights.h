@@ -16,11 +16,11 @@
  * r / (ranks / n_kv)). */
 enum shard_rule {
 	SHARD_WHOLE,
-	SHARD_ROWS_Q,	  /* by query head, 2 * head_dim rows each (query | gate) */
-	SHARD_ROWS_KV,	  /* by KV head */
-	SHARD_COLS_Q,	  /* by query head, head_dim columns each */
-	SHARD_ROWS_QKV,	  /* GDN [q | k | v] parts, each by its head */
-	SHARD_ROWS_GDN_V, /* by GDN value head, gdn_v_dim rows each */
+	SHARD_ROWS_Q,      /* by query head, 2 * head_dim rows each (query | gate) */
+	SHARD_ROWS_KV,     /* by KV head */
+	SHARD_COLS_Q,      /* by query head, head_dim columns each */
+	SHARD_ROWS_QKV,    /* GDN [q | k | v] parts, each by its head */
+	SHARD_ROWS_GDN_V,  /* by GDN value head, gdn_v_dim rows each */
 	SHARD_ROWS_GDN_VS, /* by GDN value head, one row (or element) each */
 	SHARD_COLS_GDN_V,
 	SHARD_ROWS_WIDTH, /* MLP width, equal blocks */
@@ -31,51 +31,51 @@ enum shard_rule {
 /* One line per role: role, where it stands, shard rule, storage.
  * Storage: VEC = kept as F32 vector (small; read from F32 or BF16);
  *          MAT = a matrix in its own format;  STACK = one matrix per expert. */
-#define WEIGHT_MAP(X)                                                       \
-	X(EMBED, global, SHARD_WHOLE, MAT)         /* [vocab][H] */              \
-	X(FINAL_NORM, global, SHARD_WHOLE, VEC)    /* [H] */                     \
-	X(LM_HEAD, global, SHARD_WHOLE, MAT)       /* [vocab][H] */              \
-	X(NORM1, layer, SHARD_WHOLE, VEC)          /* [H] */                     \
-	X(NORM2, layer, SHARD_WHOLE, VEC)          /* [H] */                     \
-	X(Q, attn, SHARD_ROWS_Q, MAT)              /* [n_q][query|gate][D], H */ \
-	X(K, attn, SHARD_ROWS_KV, MAT)             /* [n_kv * D][H] */           \
-	X(V, attn, SHARD_ROWS_KV, MAT)             /* [n_kv * D][H] */           \
-	X(O, attn, SHARD_COLS_Q, MAT)              /* [H][n_q * D] */            \
-	X(Q_NORM, attn, SHARD_WHOLE, VEC)          /* [D] */                     \
-	X(K_NORM, attn, SHARD_WHOLE, VEC)          /* [D] */                     \
-	X(GDN_QKV, gdn, SHARD_ROWS_QKV, MAT)       /* [2 KD + VD][H] */          \
-	X(GDN_Z, gdn, SHARD_ROWS_GDN_V, MAT)       /* [VD][H] */                 \
-	X(GDN_B, gdn, SHARD_ROWS_GDN_VS, MAT)      /* [nV][H] */                 \
-	X(GDN_A, gdn, SHARD_ROWS_GDN_VS, MAT)      /* [nV][H] */                 \
-	X(GDN_CONV, gdn, SHARD_ROWS_QKV, VEC)      /* [2 KD + VD][taps] */       \
-	X(GDN_A_LOG, gdn, SHARD_ROWS_GDN_VS, VEC)  /* [nV] */                    \
-	X(GDN_DT_BIAS, gdn, SHARD_ROWS_GDN_VS, VEC) /* [nV] */                   \
-	X(GDN_NORM, gdn, SHARD_WHOLE, VEC)         /* [dv] */                    \
-	X(GDN_OUT, gdn, SHARD_COLS_GDN_V, MAT)     /* [H][VD] */                 \
-	X(MLP_GATE, dense, SHARD_ROWS_WIDTH, MAT)  /* [I][H] */                  \
-	X(MLP_UP, dense, SHARD_ROWS_WIDTH, MAT)    /* [I][H] */                  \
-	X(MLP_DOWN, dense, SHARD_COLS_WIDTH, MAT)  /* [H][I] */                  \
-	X(ROUTER, moe, SHARD_WHOLE, MAT)           /* [E][H] */                  \
-	X(EXP_GATE, moe, SHARD_ROWS_WIDTH, STACK)  /* E x [I][H] */              \
-	X(EXP_UP, moe, SHARD_ROWS_WIDTH, STACK)    /* E x [I][H] */              \
-	X(EXP_DOWN, moe, SHARD_COLS_WIDTH, STACK)  /* E x [H][I] */              \
-	X(SH_GATE, moe, SHARD_ROWS_WIDTH, MAT)     /* [Is][H] */                 \
-	X(SH_UP, moe, SHARD_ROWS_WIDTH, MAT)       /* [Is][H] */                 \
-	X(SH_DOWN, moe, SHARD_COLS_WIDTH, MAT)     /* [H][Is] */                 \
-	X(SH_ROUTER, moe, SHARD_WHOLE, MAT)        /* [1][H] */
+#define WEIGHT_MAP(X)                                                                    \
+	X(EMBED, global, SHARD_WHOLE, MAT)          /* [vocab][H] */                     \
+	X(FINAL_NORM, global, SHARD_WHOLE, VEC)     /* [H] */                            \
+	X(LM_HEAD, global, SHARD_WHOLE, MAT)        /* [vocab][H] */                     \
+	X(NORM1, layer, SHARD_WHOLE, VEC)           /* [H] */                            \
+	X(NORM2, layer, SHARD_WHOLE, VEC)           /* [H] */                            \
+	X(Q, attn, SHARD_ROWS_Q, MAT)               /* [n_q][query|gate][D], H */        \
+	X(K, attn, SHARD_ROWS_KV, MAT)              /* [n_kv * D][H] */                  \
+	X(V, attn, SHARD_ROWS_KV, MAT)              /* [n_kv * D][H] */                  \
+	X(O, attn, SHARD_COLS_Q, MAT)               /* [H][n_q * D] */                   \
+	X(Q_NORM, attn, SHARD_WHOLE, VEC)           /* [D] */                            \
+	X(K_NORM, attn, SHARD_WHOLE, VEC)           /* [D] */                            \
+	X(GDN_QKV, gdn, SHARD_ROWS_QKV, MAT)        /* [2 KD + VD][H] */                 \
+	X(GDN_Z, gdn, SHARD_ROWS_GDN_V, MAT)        /* [VD][H] */                        \
+	X(GDN_B, gdn, SHARD_ROWS_GDN_VS, MAT)       /* [nV][H] */                        \
+	X(GDN_A, gdn, SHARD_ROWS_GDN_VS, MAT)       /* [nV][H] */                        \
+	X(GDN_CONV, gdn, SHARD_ROWS_QKV, VEC)       /* [2 KD + VD][taps] */              \
+	X(GDN_A_LOG, gdn, SHARD_ROWS_GDN_VS, VEC)   /* [nV] */                           \
+	X(GDN_DT_BIAS, gdn, SHARD_ROWS_GDN_VS, VEC) /* [nV] */                           \
+	X(GDN_NORM, gdn, SHARD_WHOLE, VEC)          /* [dv] */                           \
+	X(GDN_OUT, gdn, SHARD_COLS_GDN_V, MAT)      /* [H][VD] */                        \
+	X(MLP_GATE, dense, SHARD_ROWS_WIDTH, MAT)   /* [I][H] */                         \
+	X(MLP_UP, dense, SHARD_ROWS_WIDTH, MAT)     /* [I][H] */                         \
+	X(MLP_DOWN, dense, SHARD_COLS_WIDTH, MAT)   /* [H][I] */                         \
+	X(ROUTER, moe, SHARD_WHOLE, MAT)            /* [E][H] */                         \
+	X(EXP_GATE, moe, SHARD_ROWS_WIDTH, STACK)   /* E x [I][H] */                     \
+	X(EXP_UP, moe, SHARD_ROWS_WIDTH, STACK)     /* E x [I][H] */                     \
+	X(EXP_DOWN, moe, SHARD_COLS_WIDTH, STACK)   /* E x [H][I] */                     \
+	X(SH_GATE, moe, SHARD_ROWS_WIDTH, MAT)      /* [Is][H] */                        \
+	X(SH_UP, moe, SHARD_ROWS_WIDTH, MAT)        /* [Is][H] */                        \
+	X(SH_DOWN, moe, SHARD_COLS_WIDTH, MAT)      /* [H][Is] */                        \
+	X(SH_ROUTER, moe, SHARD_WHOLE, MAT)         /* [1][H] */
 
 enum weight_role {
 #define X(role, where, shard, storage) WR_##role,
 	WEIGHT_MAP(X)
 #undef X
-	WR__COUNT
+		WR__COUNT
 };
 
 /* The rank-local part of one role of one layer, as weights_read lays it out:
- *   data   [count][n][k]  F32, BF16 or E4M3; NVFP4: [count][n][k / 2], low nibble = even k
- *   scale  NVFP4: E4M3 [count][n][k / 16]; FP8: F32 [count][ceil(n / block_n)][ceil(k / block_k)]
- *   scale2 NVFP4: F32 [count], multiplies (compressed-tensors' divisors are inverted here)
- * VEC roles: F32, n x k elements, count 1 (conv: n channels, k taps). */
+ *   data   [count][n][k]  F32, BF16 or E4M3; NVFP4: [count][n][k / 2], low nibble = even
+ * k scale  NVFP4: E4M3 [count][n][k / 16]; FP8: F32 [count][ceil(n / block_n)][ceil(k /
+ * block_k)] scale2 NVFP4: F32 [count], multiplies (compressed-tensors' divisors are
+ * inverted here) VEC roles: F32, n x k elements, count 1 (conv: n channels, k taps). */
 struct weight_info {
 	enum weight_format format;
 	uint32_t count, n, k;
@@ -93,11 +93,12 @@ MUST_CHECK status weights_open(struct weights **out, const struct model_config *
 void weights_close(struct weights *w);
 
 /* layer is ignored for global roles. */
-struct weight_info weights_info(const struct weights *w, enum weight_role role, uint32_t layer);
+struct weight_info weights_info(
+	const struct weights *w, enum weight_role role, uint32_t layer);
 /* Fill data, scale, scale2 (sizes of weights_info; scale and scale2 may be NULL when
  * their size is 0). Scales are checked: finite, NaN codes refused. */
-MUST_CHECK status weights_read(const struct weights *w, enum weight_role role, uint32_t layer,
-	void *data, void *scale, void *scale2, struct err *err);
+MUST_CHECK status weights_read(const struct weights *w, enum weight_role role,
+	uint32_t layer, void *data, void *scale, void *scale2, struct err *err);
 uint64_t weights_bytes(const struct weights *w); /* of all roles of this rank */
 const char *weight_role_name(enum weight_role role);
 const char *weight_format_name(enum weight_format format);

@@ -159,8 +159,10 @@ struct entry {
 struct weights {
 	struct model_config owned_config;
 	const struct model_config *config; /* &owned_config */
-	struct st_index *st;
+	struct st_index *st;               /* NULL: dummy weights */
+	struct dummy_pool *dummy;          /* NULL: of a checkpoint */
 	uint32_t rank, n_ranks;
+	/* Where the tensors are; NULL without a checkpoint. */
 	struct piece *pieces;  /* [module][layer] */
 	struct piece *experts; /* [EXP_GATE, EXP_UP, EXP_DOWN][layer][expert] */
 	struct entry *entries; /* [role][layer] */
@@ -176,6 +178,23 @@ enum shard_rule role_shard(enum weight_role role);
 /* Role kept as an F32 vector; one matrix per expert. */
 bool role_is_vec(enum weight_role role);
 bool role_is_stack(enum weight_role role);
+
+/* With room for every entry, and nothing in them. */
+struct weights *weights_create(
+	const struct model_config *config, uint32_t rank, uint32_t n_ranks);
+/* The layer has such a role; global roles belong to layer 0. */
+bool weights_has_role(const struct weights *w, enum weight_role role, uint32_t layer);
+/* From format, scale kind and slice of an entry, all its sizes, and the scales that
+ * belong to the slice; one that cuts a block is refused. */
+MUST_CHECK status weights_size_entry(
+	const struct weights *w, enum weight_role role, struct entry *e, struct err *err);
+
+/* Where weights_read writes to. */
+struct weights_out {
+	void *data, *scale, *scale2;
+};
+void weights_fill_dummy(const struct weights *w, enum weight_role role, uint32_t layer,
+	struct weights_out out);
 
 /* Chooses the source, the format and the slice of a role; checks all its tensors. */
 MUST_CHECK status weights_resolve(

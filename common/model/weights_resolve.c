@@ -284,8 +284,8 @@ static status check_experts(
 
 		if (t == NULL)
 			return err_set(err, ST_INVALID,
-				"layer %u: no tensor mlp.experts.%u.%s.weight", layer, x,
-				module_text(e->module));
+				"%s: layer %u: no tensor mlp.experts.%u.%s.weight",
+				st_name(w->st), layer, x, module_text(e->module));
 		st = check_piece(w, p, &e->slice, e, err);
 		if (st != ST_OK)
 			return st;
@@ -302,8 +302,7 @@ static status check_experts(
 }
 
 /* The scales that belong to the rank's slice; a slice that cuts a block is refused. */
-static status cut_scales(const struct weights *w, const struct st_tensor *t,
-	struct entry *e, struct err *err)
+static status cut_scales(const struct weights *w, struct entry *e, struct err *err)
 {
 	struct weight_info *i = &e->info;
 	uint32_t block_n = 1, block_k = 1;
@@ -333,7 +332,7 @@ static status cut_scales(const struct weights *w, const struct st_tensor *t,
 		break;
 	}
 	if (!slice_in_blocks(&e->scale_slice, &e->slice, block_n, block_k))
-		return tensor_refuse(w, t, err,
+		return err_set(err, ST_INVALID,
 			"the slice of rank %u of %u (%u rows, %u columns) cuts a scale "
 			"block of "
 			"%u x %u",
@@ -355,6 +354,20 @@ static uint64_t data_bytes(const struct weight_info *i)
 	return (uint64_t)i->count * i->n * i->k * bits[i->format] / 8;
 }
 
+status weights_size_entry(
+	const struct weights *w, enum weight_role role, struct entry *e, struct err *err)
+{
+	status st;
+
+	e->info.count = role_is_stack(role) ? w->config->n_experts : 1;
+	e->info.n = e->slice.n_rows;
+	e->info.k = e->slice.cols;
+	e->info.data_bytes = data_bytes(&e->info);
+	st = cut_scales(w, e, err);
+	e->info.present = st == ST_OK;
+	return st;
+}
+
 static status choose_source(const struct weights *w, enum weight_role role,
 	uint32_t layer, struct entry *e, struct err *err)
 {
@@ -369,7 +382,8 @@ static status choose_source(const struct weights *w, enum weight_role role,
 	if (module_where(plain) != WHERE_global)
 		snprintf(where, sizeof(where), "layers.%u.", layer);
 	if (a == NULL && b == NULL)
-		return err_set(err, ST_INVALID, "no tensor %s%s%s%s%s", where,
+		return err_set(err, ST_INVALID, "%s: no tensor %s%s%s%s%s",
+			st_name(w->st), where,
 			module_style(plain) == STYLE_EXPERT ? "mlp.experts.0." : "",
 			module_text(plain),
 			module_style(plain) == STYLE_BARE ? "" : ".weight",
@@ -402,11 +416,8 @@ status weights_resolve(
 		st = check_piece(w, p, &e->slice, e, err);
 	if (st != ST_OK)
 		return st;
-	e->info.count = role_is_stack(role) ? w->config->n_experts : 1;
-	e->info.n = e->slice.n_rows;
-	e->info.k = e->slice.cols;
-	e->info.data_bytes = data_bytes(&e->info);
-	st = cut_scales(w, t, e, err);
-	e->info.present = st == ST_OK;
-	return st;
+	st = weights_size_entry(w, role, e, err);
+	return st == ST_OK ? ST_OK
+			   : err_wrap(err, "%s: tensor %s", st_file_name(w->st, t->file),
+				     t->name);
 }

@@ -2,6 +2,7 @@
 #ifndef DECODE_WORKER_DECODE_H
 #define DECODE_WORKER_DECODE_H
 #include "common/worker/reqmap.h"
+#include "common/worker/sampling.h"
 #include "common/worker/worker.h"
 #include "decode-worker/dw_text.h"
 
@@ -53,6 +54,7 @@ struct dw_job {
 	char source_id[49];
 	char link_path[RUNTIME_PATH_BYTES];
 	uint64_t source_incarnation, lease;
+	uint64_t group; /* first lease of the choices of this prompt; 0: it has no others */
 	uint32_t *src_pages; /* n_state_pages */
 	uint32_t src_slot;
 	bool digest;
@@ -63,12 +65,16 @@ struct dw_job {
 	uint32_t n_prompt, n_generated, n_tokens;
 	uint32_t last_token;
 	uint32_t n_end; /* n_tokens when nothing more may be generated */
-	struct sample_row how;
+	struct sampling_terms draw;
+	uint32_t
+		*past; /* ids that a penalty needs: n_past, of the prompt n_past_prompt */
+	uint32_t n_past, n_past_prompt;
 	struct dw_text text;
 
 	uint32_t *pages; /* room for all that the sequence may ever need */
 	uint32_t n_pages, pages_max;
 	uint32_t n_state_pages; /* the first ones come with the state */
+	uint32_t n_shared;      /* of these the first ones are those of another choice */
 	uint32_t n_told;        /* pages that the engine knows of */
 	uint32_t slot;
 
@@ -83,7 +89,8 @@ struct dw_job {
 struct dw_out {
 	uint64_t router;
 	struct wire_token *records; /* [max_num_seqs] */
-	uint32_t n;
+	struct wire_logprob *tops;  /* [max_num_seqs * SAMPLE_TOP_MAX] */
+	uint32_t n, n_tops;
 };
 
 struct dw_end {
@@ -119,6 +126,8 @@ void dw_reject(struct dw *d, struct dw_job *j, enum wire_reject reason, const ch
 void dw_leave_again(struct dw *d);
 
 /* dw_adopt.c: the message that makes a job */
+/* Gives back the memory of a job that is not in the table. */
+void dw_release(struct dw_job *j);
 status dw_on_adopt(void *self, const void *msg, struct err *err);
 
 /* dw_admit.c: QUEUED -> PULLING -> READY -> RUNNING */

@@ -5,6 +5,7 @@
 #include "decode-worker/decode.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* The state's pages and the one that the next token is written to. */
 static uint32_t pages_needed(uint32_t n_tokens)
@@ -43,9 +44,10 @@ static status start_pull(struct dw *d, struct dw_job *j, struct err *err)
 		.incarnation = j->source_incarnation,
 		.lease = j->lease,
 		.n_tokens = j->n_tokens,
-		.src_pages = j->src_pages,
-		.dst_pages = j->pages,
-		.n_pages = j->n_state_pages,
+		.src_pages = j->src_pages + j->n_shared,
+		.dst_pages = j->pages + j->n_shared,
+		.n_pages = j->n_state_pages - j->n_shared,
+		.n_before = j->n_shared,
 		.src_slot = j->src_slot,
 		.dst_slot = j->slot,
 		.digest = j->digest};
@@ -53,12 +55,45 @@ static status start_pull(struct dw *d, struct dw_job *j, struct err *err)
 	return importer_pull(d->w->importer, &p, on_pulled, j, &j->pull, err);
 }
 
-static void take_room(struct dw *d, struct dw_job *j)
+/* Another choice of the same prompt whose state is on its way to this worker, or here. */
+static struct dw_job *find_twin(const struct dw *d, const struct dw_job *j)
+{
+	struct dw_job *found = NULL;
+
+	/* A digest speaks of the whole state. */
+	if (j->group == 0 || j->digest)
+		return NULL;
+	for (uint32_t i = 0; i < d->n_order; i++) {
+		struct dw_job *o = &d->jobs[d->order[i]];
+
+		if (o == j || o->group != j->group ||
+			o->source_incarnation != j->source_incarnation)
+			continue;
+		if (o->state == DW_READY || o->state == DW_RUNNING)
+			return o;
+		if (o->state == DW_PULLING)
+			found = o;
+	}
+	return found;
+}
+
+/* Full pages never change again: both sequences hold them. */
+static void share_pages(struct dw *d, struct dw_job *j, const struct dw_job *twin)
+{
+	j->n_shared = j->n_tokens / PAGE_TOKENS;
+	memcpy(j->pages, twin->pages, j->n_shared * sizeof(*j->pages));
+	pool_share(d->w->pages, j->pages, j->n_shared);
+}
+
+static void take_room(struct dw *d, struct dw_job *j, const struct dw_job *twin)
 {
 	status pages, slot;
 
 	j->n_pages = pages_needed(j->n_tokens);
-	pages = pool_take(d->w->pages, j->pages, j->n_pages);
+	j->n_shared = 0;
+	if (twin != NULL)
+		share_pages(d, j, twin);
+	pages = pool_take(d->w->pages, j->pages + j->n_shared, j->n_pages - j->n_shared);
 	slot = pool_take(d->w->slots, &j->slot, 1);
 	assert(pages == ST_OK && slot == ST_OK); /* dw_has_room */
 }
@@ -66,12 +101,15 @@ static void take_room(struct dw *d, struct dw_job *j)
 /* false: what it needs is not there yet; it stays where it is. */
 static bool admit(struct dw *d, struct dw_job *j)
 {
+	const struct dw_job *twin = find_twin(d, j);
 	struct err err;
 	status st;
 
+	if (twin != NULL && twin->state == DW_PULLING)
+		return false; /* soon there is less to pull */
 	if (!dw_has_room(d, j->n_tokens))
 		return false;
-	take_room(d, j);
+	take_room(d, j, twin);
 	st = start_pull(d, j, &err);
 	if (st == ST_OK) {
 		dw_move(d, j, DW_STARTED);
@@ -130,7 +168,11 @@ static bool join(struct dw *d, struct dw_job *j)
 		.slot = j->slot,
 		.n_tokens = j->n_tokens,
 		.input = j->last_token,
-		.how = j->how,
+		.how = j->draw.how,
+		.past = {.edits = j->draw.edits,
+			.ids = j->past,
+			.n_ids = j->n_past,
+			.n_prompt = j->n_past_prompt},
 		.steps_max = j->n_end - j->n_tokens};
 
 	if (engine_join(d->w->engine, &terms) != ST_OK)

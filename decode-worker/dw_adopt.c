@@ -3,7 +3,6 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/worker/answer.h"
-#include "common/worker/sampling.h"
 #include "decode-worker/decode.h"
 
 #include <inttypes.h>
@@ -19,15 +18,16 @@ static bool copy_text(char *out, size_t size, struct bytes text)
 	return true;
 }
 
-static status check_ids(struct dw *d, const struct msg_adopt *m, struct err *err)
+static status check_ids(
+	struct dw *d, const char *whose, struct bytes ids, struct err *err)
 {
-	size_t n = wire_count(m->generated, uint32_t);
+	size_t n = wire_count(ids, uint32_t);
 
 	for (size_t i = 0; i < n; i++)
-		if (wire_u32(m->generated, i) >= d->w->n_valid)
+		if (wire_u32(ids, i) >= d->w->n_valid)
 			return err_set(err, ST_INVALID,
-				"generated id %u at %zu; the vocabulary has %u",
-				wire_u32(m->generated, i), i, d->w->n_valid);
+				"%s id %u at %zu; the vocabulary has %u", whose,
+				wire_u32(ids, i), i, d->w->n_valid);
 	return ST_OK;
 }
 
@@ -50,7 +50,13 @@ static status check_counts(struct dw *d, const struct msg_adopt *m, struct err *
 			"%" PRIu64 " pages for %" PRIu64 " tokens", n_pages, m->n_tokens);
 	if (m->slot == 0)
 		return err_set(err, ST_INVALID, "slot 0 holds no state");
-	return check_ids(d, m, err);
+	if (m->has_prompt && wire_count(m->prompt, uint32_t) != m->n_prompt)
+		return err_set(err, ST_INVALID,
+			"%zu ids of a prompt of %" PRIu64 " tokens",
+			wire_count(m->prompt, uint32_t), m->n_prompt);
+	return check_ids(d, "generated", m->generated, err) == ST_OK
+		       ? check_ids(d, "prompt", m->prompt, err)
+		       : ST_INVALID;
 }
 
 static bool queue_full(const struct dw *d, uint32_t n_tokens)
@@ -60,17 +66,50 @@ static bool queue_full(const struct dw *d, uint32_t n_tokens)
 	return !at_once && d->count[DW_QUEUED] >= d->w->conf->max_queued;
 }
 
+void dw_release(struct dw_job *j)
+{
+	mem_give(j->src_pages);
+	mem_give(j->pages);
+	mem_give(j->past);
+	j->src_pages = j->pages = j->past = NULL;
+	sampling_release(&j->draw);
+	dw_text_release(&j->text);
+}
+
+/* The ids that its penalties count. */
+static status keep_past(struct dw_job *j, const struct msg_adopt *m, struct err *err)
+{
+	uint32_t n_prompt = m->has_prompt ? j->n_prompt : 0;
+
+	if (sampling_needs_prompt(&j->draw.how) && !m->has_prompt)
+		return err_set(err, ST_INVALID,
+			"a repetition penalty without the ids of the prompt");
+	if (!sampling_needs_answer(&j->draw.how))
+		return ST_OK;
+	j->past = mem_take(n_prompt + j->n_generated, sizeof(*j->past));
+	if (j->past == NULL)
+		return err_set(err, ST_LIMIT, "no request memory");
+	if (n_prompt > 0)
+		memcpy(j->past, m->prompt.at, m->prompt.len);
+	memcpy(j->past + n_prompt, m->generated.at, m->generated.len);
+	j->n_past = n_prompt + j->n_generated;
+	j->n_past_prompt = n_prompt;
+	return ST_OK;
+}
+
 static status fill_job(
 	struct dw *d, struct dw_job *j, const struct msg_adopt *m, struct err *err)
 {
 	struct sampling s = SAMPLING_OF(m);
 	uint32_t n_gen = (uint32_t)wire_count(m->generated, uint32_t);
 	uint64_t n_answer = MIN(m->max_tokens, (uint64_t)d->w->len_max - m->n_prompt);
+	status st;
 
 	*j = (struct dw_job){.d = d,
 		.req = wire_request_of(m),
 		.source_incarnation = m->source_incarnation,
 		.lease = m->lease,
+		.group = m->shared,
 		.src_slot = (uint32_t)m->slot,
 		.digest = m->has_digest && m->digest,
 		.n_prompt = (uint32_t)m->n_prompt,
@@ -90,9 +129,12 @@ static status fill_job(
 	if (j->src_pages == NULL || j->pages == NULL)
 		return err_set(err, ST_LIMIT, "no request memory");
 	memcpy(j->src_pages, m->pages.at, m->pages.len);
-	if (sampling_row(&j->how, &s, err) != ST_OK)
-		return ST_INVALID;
-	j->how.choice = (uint32_t)m->choice;
+	st = sampling_make(&j->draw, &s, m->n_prompt, d->w->n_valid, err);
+	if (st == ST_OK)
+		st = keep_past(j, m, err);
+	if (st != ST_OK)
+		return st;
+	j->draw.how.choice = (uint32_t)m->choice;
 	return dw_text_init(&j->text, d->w->tokenizer, m, err);
 }
 
@@ -110,14 +152,6 @@ static bool ended_already(
 	return j->n_tokens >= j->n_end;
 }
 
-static void drop(struct dw_job *j)
-{
-	mem_give(j->src_pages);
-	mem_give(j->pages);
-	dw_text_release(&j->text);
-	*j = (struct dw_job){0};
-}
-
 static void add_job(struct dw *d, const struct msg_adopt *m)
 {
 	struct wire_request r = wire_request_of(m);
@@ -131,7 +165,7 @@ static void add_job(struct dw *d, const struct msg_adopt *m)
 	if (st == ST_OK && !reqmap_add(d->requests, r, &index))
 		st = err_set(&err, ST_LIMIT, "every place is taken");
 	if (st != ST_OK) {
-		drop(&made);
+		dw_release(&made);
 		answer_rejected(d->w, r, st == ST_LIMIT ? REJECT_FULL : REJECT_INVALID,
 			st == ST_LIMIT, "%s", err.text);
 		return;

@@ -1,6 +1,5 @@
 /* The states of a decode job, and what happens between them. */
 #include "common/base/log.h"
-#include "common/base/mem.h"
 #include "common/worker/answer.h"
 #include "decode-worker/decode.h"
 
@@ -31,10 +30,7 @@ static void forget(struct dw *d, struct dw_job *j)
 	d->n_order--;
 	memmove(&d->order[at], &d->order[at + 1], (d->n_order - at) * sizeof(*d->order));
 	reqmap_del(d->requests, j->req);
-	mem_give(j->src_pages);
-	mem_give(j->pages);
-	j->src_pages = j->pages = NULL;
-	dw_text_release(&j->text);
+	dw_release(j);
 	if (!j->rejected)
 		answer_freed(d->w, j->req);
 }

@@ -50,8 +50,12 @@ static void take_token(struct dw *d, struct dw_job *j, const struct eng_token *t
 	o->records[o->n++] = (struct wire_token){.seq = j->req.seq,
 		.attempt = j->req.attempt,
 		.token = t->token,
-		.choice = (uint16_t)j->how.choice,
+		.choice = (uint16_t)j->draw.how.choice,
+		.n_tops = (uint16_t)t->n_top,
 		.logprob = t->logprob};
+	for (uint32_t k = 0; k < t->n_top; k++)
+		o->tops[o->n_tops++] =
+			(struct wire_logprob){t->top[k].token, t->top[k].logprob};
 	if (dw_text_feed(&j->text, t->token, &why))
 		end_row(d, j, why);
 	else if (j->n_tokens >= j->n_end)
@@ -64,11 +68,13 @@ static void send_tokens(struct dw *d, uint64_t step)
 		struct dw_out *o = &d->out[i];
 		struct msg_tokens m = {.router = o->router,
 			.step = step,
-			.records = {
-				(const uint8_t *)o->records, o->n * sizeof(*o->records)}};
+			.records = {(const uint8_t *)o->records,
+				o->n * sizeof(*o->records)},
+			.has_tops = o->n_tops > 0,
+			.tops = {(const uint8_t *)o->tops, o->n_tops * sizeof(*o->tops)}};
 
 		routers_send(d->w->routers, o->router, MSG_tokens, &m);
-		o->n = 0;
+		o->n = o->n_tops = 0;
 	}
 }
 

@@ -43,7 +43,7 @@ status dw_text_init(struct dw_text *x, const struct tokenizer *t,
 	bool ignore_eos = m->has_ignore_eos && m->ignore_eos;
 	status st;
 
-	*x = (struct dw_text){0};
+	*x = (struct dw_text){.n_unread = (uint32_t)m->min_tokens};
 	for (size_t i = 0; i < n; i++) {
 		uint32_t id = wire_u32(m->stop_ids, i);
 
@@ -82,6 +82,10 @@ static bool completes_string(struct dw_text *x, uint32_t token)
 	sink_init(&piece, PIECE_BYTES_MAX);
 	sink_init(&shown, PIECE_BYTES_MAX);
 	detok_feed(&x->detok, token, &piece);
+	if (x->n_unread > 0) {
+		x->n_unread--;
+		sink_reset(&piece);
+	}
 	found = stop_feed(&x->stop, sink_bytes(&piece), &shown) >= 0;
 	sink_release(&piece);
 	sink_release(&shown);

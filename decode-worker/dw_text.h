@@ -13,12 +13,14 @@
 struct dw_text {
 	uint32_t stop_ids[DW_STOP_IDS_MAX];
 	uint32_t n_stop_ids;
+	uint32_t n_unread; /* tokens to come in whose text no stop string is looked for */
 	struct stop_set *set; /* NULL: no stop strings; from mem_take */
 	struct stop stop;
 	struct detok detok;
 };
 
-/* ignore_eos: ids that end an answer for the model itself do not; others still do. */
+/* Until min_tokens have come the text is not looked at. ignore_eos: ids that end an
+ * answer for the model itself do not; others still do. */
 MUST_CHECK status dw_text_init(struct dw_text *x, const struct tokenizer *t,
 	const struct msg_adopt *m, struct err *err);
 void dw_text_release(struct dw_text *x);

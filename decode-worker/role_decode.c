@@ -38,8 +38,11 @@ static status start(struct worker *w, void **self, struct err *err)
 	d->jobs = mem_alloc(d->capacity, sizeof(*d->jobs));
 	d->order = mem_alloc(d->capacity, sizeof(*d->order));
 	d->ends = mem_alloc(seqs, sizeof(*d->ends));
-	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
-		d->out[i].records = mem_alloc(seqs, sizeof(struct wire_token));
+	for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
+		d->out[i].records = mem_alloc(seqs, sizeof(*d->out[i].records));
+		d->out[i].tops =
+			mem_alloc((size_t)seqs * SAMPLE_TOP_MAX, sizeof(*d->out[i].tops));
+	}
 	*self = d;
 	return ST_OK;
 }
@@ -48,15 +51,12 @@ static void stop(void *self)
 {
 	struct dw *d = self;
 
-	for (uint32_t i = 0; i < d->n_order; i++) {
-		struct dw_job *j = &d->jobs[d->order[i]];
-
-		mem_give(j->src_pages);
-		mem_give(j->pages);
-		dw_text_release(&j->text);
-	}
-	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
+	for (uint32_t i = 0; i < d->n_order; i++)
+		dw_release(&d->jobs[d->order[i]]);
+	for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
 		mem_free(d->out[i].records);
+		mem_free(d->out[i].tops);
+	}
 	reqmap_destroy(d->requests);
 	mem_free(d->jobs);
 	mem_free(d->order);

@@ -17,10 +17,10 @@ case "${1:-}" in
 esac
 
 deploy/install.sh build
-echo "building (the first time takes a few minutes)"
-cmake --preset release -DWITH_CUDA=OFF >build.log 2>&1 || { cat build.log >&2; exit 1; }
-cmake --build --preset release >>build.log 2>&1 || { tail -40 build.log >&2; exit 1; }
-rm -f build.log
+mkdir -p build
+echo "building (the first time takes a minute or two)"
+cmake --preset release -DWITH_CUDA=OFF >build/demo-build.log 2>&1 || { cat build/demo-build.log >&2; exit 1; }
+cmake --build --preset release --target baton-router baton-prefill baton-decode >>build/demo-build.log 2>&1 || { tail -40 build/demo-build.log >&2; exit 1; }
 
 echo "starting the cluster of deploy/cluster.conf"
 deploy/baton up

@@ -3,6 +3,7 @@
 #ifndef PREFILL_WORKER_PREFILL_H
 #define PREFILL_WORKER_PREFILL_H
 #include "common/worker/reqmap.h"
+#include "common/worker/sampling.h"
 #include "common/worker/worker.h"
 #include "prefill-worker/pw_sched.h"
 
@@ -51,9 +52,15 @@ struct pw_job {
 	uint32_t next;      /* tokens given to the engine */
 	uint32_t done;      /* tokens computed */
 	uint32_t in_flight; /* chunks */
-	struct sample_row how;
-	struct wire_first first;
-	uint64_t lease;
+	struct sampling_terms draw;
+	uint32_t n_prompt;
+	uint32_t n_choices;
+	struct wire_first *firsts; /* [n_choices] */
+	struct wire_logprob *tops; /* [n_choices][draw.how.n_top] or NULL */
+	bool score;                /* the prompt's logprobs are wanted */
+	uint32_t score_top;
+	uint64_t lease;    /* the first of n_leases that were granted */
+	uint32_t n_leases; /* that have not ended */
 	uint64_t arrived_ns, started_ns, computed_ns;
 	uint64_t deadline_ns; /* 0: none */
 };
@@ -98,9 +105,16 @@ struct pw_job *pw_find(struct pw *p, struct wire_request r);
 void pw_admit(struct pw *p);
 /* true: pages and a slot for n_ids tokens are free right now. */
 bool pw_has_room(const struct pw *p, uint32_t n_ids);
+/* Gives back the memory of a job that is not in the table. */
+void pw_release(struct pw_job *j);
 /* COMPUTED jobs become leases, and their routers are told. */
 void pw_grant(struct pw *p);
 void pw_on_lease_freed(void *ctx, const struct lease *lease);
+
+/* pw_score.c */
+/* The rows of the result that belong to this job's prompt go to its router; false: they
+ * are not finite, or there is no memory to send them, and the job ended. */
+bool pw_score(struct pw *p, struct pw_job *j, const struct eng_result *r);
 
 /* pw_pass.c */
 /* As many passes as the engine takes. */

@@ -22,6 +22,18 @@ static void nothing(struct pw *p, struct pw_job *j)
 	(void)j;
 }
 
+void pw_release(struct pw_job *j)
+{
+	mem_give(j->ids);
+	mem_give(j->pages);
+	mem_give(j->firsts);
+	mem_give(j->tops);
+	sampling_release(&j->draw);
+	j->ids = j->pages = NULL;
+	j->firsts = NULL;
+	j->tops = NULL;
+}
+
 /* The last action of every job: nothing is held any more. */
 static void forget(struct pw *p, struct pw_job *j)
 {
@@ -33,9 +45,7 @@ static void forget(struct pw *p, struct pw_job *j)
 	p->n_order--;
 	memmove(&p->order[at], &p->order[at + 1], (p->n_order - at) * sizeof(*p->order));
 	reqmap_del(p->requests, j->req);
-	mem_give(j->ids);
-	mem_give(j->pages);
-	j->ids = j->pages = NULL;
+	pw_release(j);
 	answer_freed(p->w, j->req);
 }
 
@@ -70,9 +80,12 @@ static void say_prefilled(struct pw *p, struct pw_job *j)
 		.pages = {(const uint8_t *)j->pages, j->n_pages * sizeof(*j->pages)},
 		.slot = j->slot,
 		.n_tokens = j->n_ids,
-		.first = {(const uint8_t *)&j->first, sizeof(j->first)},
+		.first = {(const uint8_t *)j->firsts, j->n_choices * sizeof(*j->firsts)},
 		.queue_ns = j->started_ns - j->arrived_ns,
-		.compute_ns = j->computed_ns - j->started_ns};
+		.compute_ns = j->computed_ns - j->started_ns,
+		.has_tops = j->tops != NULL,
+		.tops = {(const uint8_t *)j->tops,
+			(size_t)j->n_choices * j->draw.how.n_top * sizeof(*j->tops)}};
 
 	log_info("prefilled " REQ_FMT
 		 " tokens=%u lease=%llu queue_ms=%llu compute_ms=%llu",
@@ -82,14 +95,16 @@ static void say_prefilled(struct pw *p, struct pw_job *j)
 	routers_send(p->w->routers, j->req.router, MSG_prefilled, &m);
 }
 
-/* An unclaimed lease ends inside this call, and with it the job; of a claimed one the
- * claimer is told and gives it back soon. */
+/* An unclaimed lease ends inside this call, and with the last one the job; of a claimed
+ * one the claimer is told and gives it back soon. */
 static void withdraw(struct pw *p, struct pw_job *j)
 {
-	uint64_t lease = j->lease;
+	uint64_t lease = j->lease, end = lease + j->n_choices;
 
-	exporter_revoke(p->w->exporter, lease);
-	lease_release(p->w->leases, lease);
+	for (; lease < end; lease++) {
+		exporter_revoke(p->w->exporter, lease);
+		lease_release(p->w->leases, lease);
+	}
 }
 
 static const struct pw_row rows[PW__STATES][PW__EVENTS] = {
@@ -196,8 +211,9 @@ static bool grant(struct pw *p, struct pw_job *j)
 		.slot = j->slot};
 
 	if (lease_grant(p->w->leases, &terms, p->w->conf->lease_ms * NS_PER_MS,
-		    &j->lease) != ST_OK)
+		    j->n_choices, &j->lease) != ST_OK)
 		return false; /* every lease is taken: at the next turn */
+	j->n_leases = j->n_choices;
 	pw_move(p, j, PW_GRANTED);
 	return true;
 }
@@ -221,6 +237,7 @@ void pw_on_lease_freed(void *ctx, const struct lease *lease)
 		.router = lease->owner, .seq = lease->seq, .attempt = lease->attempt};
 	struct pw_job *j = pw_find(p, r);
 
-	assert(j != NULL && j->lease == lease->generation);
-	pw_move(p, j, PW_LEASE_ENDED);
+	assert(j != NULL && lease->generation - j->lease < j->n_choices);
+	if (--j->n_leases == 0)
+		pw_move(p, j, PW_LEASE_ENDED);
 }

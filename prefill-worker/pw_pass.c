@@ -22,6 +22,14 @@ static uint32_t collect(struct pw *p)
 	return n;
 }
 
+/* Rows of the chunk whose next token is one of the prompt. */
+static uint32_t scored(const struct pw_job *j, uint32_t n_tokens)
+{
+	uint32_t last = MIN(j->next + n_tokens, j->n_prompt - 1);
+
+	return j->score && last > j->next ? last - j->next : 0;
+}
+
 static struct eng_chunk chunk_of(const struct pw *p, uint32_t index, uint32_t n_tokens)
 {
 	const struct pw_job *j = &p->jobs[index];
@@ -37,8 +45,32 @@ static struct eng_chunk chunk_of(const struct pw *p, uint32_t index, uint32_t n_
 		.zero_from = CEIL_DIV(j->next, PAGE_TOKENS),
 		.slot = j->slot,
 		.sample = end == j->n_ids,
-		.how = j->how,
+		.how = j->draw.how,
+		.n_choices = j->n_choices,
+		.past = {.edits = j->draw.edits,
+			.ids = j->ids,
+			.n_ids = j->n_ids,
+			.n_prompt = j->n_prompt},
+		.score = j->ids + j->next + 1,
+		.n_score = scored(j, n_tokens),
+		.score_top = j->score_top,
 	};
+}
+
+/* As many of the chunks as the engine has room for rows that are scored or sampled; the
+ * oldest prompt's always fits. */
+static uint32_t within_bounds(const struct pw *p, uint32_t n)
+{
+	uint32_t room = engine_out_max(p->w->engine), used = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct eng_chunk *c = &p->eng_chunks[i];
+
+		used += c->n_score + (c->sample ? c->n_choices : 0);
+		if (used > room)
+			return i;
+	}
+	return n;
 }
 
 /* The engine has taken it: now the jobs know. */
@@ -79,6 +111,7 @@ void pw_pass_form(struct pw *p)
 		for (uint32_t i = 0; i < n; i++)
 			p->eng_chunks[i] = chunk_of(
 				p, p->waiting[p->takes[i].item], p->takes[i].n_tokens);
+		n = within_bounds(p, n);
 		if (engine_prefill(p->w->engine, p->eng_chunks, n, &epoch) != ST_OK)
 			return; /* at the next result */
 		record(p, epoch, n);
@@ -100,26 +133,51 @@ static void say_progress(struct pw *p, const struct pw_job *j)
 	routers_send(p->w->routers, j->req.router, MSG_progress, &m);
 }
 
-static const struct eng_token *token_of(const struct eng_result *r, uint32_t index)
+/* First tokens of the choices, in order; false: one is not finite. */
+static bool keep_firsts(struct pw_job *j, uint32_t index, const struct eng_result *r)
 {
-	for (uint32_t i = 0; i < r->n; i++)
-		if (r->tokens[i].tag == index)
-			return &r->tokens[i];
-	return NULL;
+	uint32_t n = 0;
+	bool bad = false;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct eng_token *t = &r->tokens[i];
+
+		if (t->tag != index || t->scored)
+			continue;
+		assert(n < j->n_choices && t->position == j->n_ids);
+		bad |= (t->flags & SAMPLE_NAN) != 0;
+		for (uint32_t k = 0; k < t->n_top; k++)
+			j->tops[n * t->n_top + k] =
+				(struct wire_logprob){t->top[k].token, t->top[k].logprob};
+		j->firsts[n++] = (struct wire_first){.token = t->token,
+			.n_tops = t->n_top,
+			.logprob = t->logprob,
+			.choice = t->choice};
+	}
+	assert(n == j->n_choices);
+	return !bad;
 }
 
 static void prompt_done(struct pw *p, struct pw_job *j, const struct eng_result *r)
 {
-	const struct eng_token *t = token_of(r, (uint32_t)(j - p->jobs));
+	bool right = keep_firsts(j, (uint32_t)(j - p->jobs), r);
 
-	assert(t != NULL && t->position == j->n_ids);
-	worker_note_nan(p->w, (t->flags & SAMPLE_NAN) != 0);
-	if (t->flags & SAMPLE_NAN) {
-		pw_move(p, j, PW_NAN);
+	worker_note_nan(p->w, !right);
+	pw_move(p, j, right ? PW_SAMPLED : PW_NAN);
+}
+
+static void chunk_done(struct pw *p, struct pw_job *j, const struct eng_result *r)
+{
+	if (j->state == PW_LEAVING) {
+		if (j->in_flight == 0)
+			pw_move(p, j, PW_QUIET);
+	} else if (j->score && !pw_score(p, j, r)) {
 		return;
+	} else if (j->done == j->n_ids) {
+		prompt_done(p, j, r);
+	} else {
+		say_progress(p, j);
 	}
-	j->first = (struct wire_first){.token = t->token, .logprob = t->logprob};
-	pw_move(p, j, PW_SAMPLED);
 }
 
 void pw_pass_done(struct pw *p, const struct eng_result *r)
@@ -136,13 +194,6 @@ void pw_pass_done(struct pw *p, const struct eng_result *r)
 
 		j->in_flight--;
 		j->done += pass->chunks[i].n_tokens;
-		if (j->state == PW_LEAVING) {
-			if (j->in_flight == 0)
-				pw_move(p, j, PW_QUIET);
-		} else if (j->done == j->n_ids) {
-			prompt_done(p, j, r);
-		} else {
-			say_progress(p, j);
-		}
+		chunk_done(p, j, r);
 	}
 }

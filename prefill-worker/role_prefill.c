@@ -4,7 +4,6 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/worker/answer.h"
-#include "common/worker/sampling.h"
 #include "prefill-worker/prefill.h"
 
 #include <inttypes.h>
@@ -12,26 +11,29 @@
 
 /* ---- messages ---- */
 
-/* What is wrong with a request by itself; the worker's load is another question. */
-static status check_prefill(struct pw *p, const struct msg_prefill *m,
-	struct sample_row *how, struct err *err)
+/* Logprobs of longer prompts are refused. */
+#define SCORE_TOKENS_MAX 32768u
+
+static status check_prefill(struct pw *p, const struct msg_prefill *m, struct err *err)
 {
-	struct sampling s = SAMPLING_OF(m);
 	size_t n = wire_count(m->ids, uint32_t);
 
 	if (n == 0 || m->n_prompt == 0 || m->n_prompt > n)
 		return err_set(err, ST_INVALID,
 			"%zu ids with a prompt of %" PRIu64 " tokens", n, m->n_prompt);
-	if (m->n != 1)
+	if (m->n == 0 || m->n > ENG_CHOICES_MAX)
+		return err_set(err, ST_INVALID, "n=%" PRIu64 " is not in 1..%u", m->n,
+			ENG_CHOICES_MAX);
+	if (m->has_prompt_logprobs && m->n_prompt > SCORE_TOKENS_MAX)
 		return err_set(err, ST_INVALID,
-			"n=%" PRIu64 ": this worker prefills for one choice a request",
-			m->n);
+			"logprobs of a prompt of %" PRIu64 " tokens; at most %u",
+			m->n_prompt, SCORE_TOKENS_MAX);
 	for (size_t i = 0; i < n; i++)
 		if (wire_u32(m->ids, i) >= p->w->n_valid)
 			return err_set(err, ST_INVALID,
 				"id %u at position %zu; the vocabulary has %u",
 				wire_u32(m->ids, i), i, p->w->n_valid);
-	return sampling_row(how, &s, err);
+	return ST_OK;
 }
 
 static bool queue_full(const struct pw *p, uint32_t n_ids)
@@ -41,36 +43,70 @@ static bool queue_full(const struct pw *p, uint32_t n_ids)
 	return !at_once && p->count[PW_QUEUED] >= p->w->conf->max_queued;
 }
 
-static struct pw_job *add_job(struct pw *p, const struct msg_prefill *m)
+/* Everything of a job but its place; what it owns is released by pw_release. */
+static status fill_job(
+	struct pw *p, struct pw_job *j, const struct msg_prefill *m, struct err *err)
 {
+	struct sampling s = SAMPLING_OF(m);
 	uint32_t n = (uint32_t)wire_count(m->ids, uint32_t);
-	uint32_t n_pages = CEIL_DIV(n, PAGE_TOKENS);
-	uint32_t *ids = mem_take(n, sizeof(*ids));
-	uint32_t *pages = mem_take(n_pages, sizeof(*pages));
-	struct wire_request r = wire_request_of(m);
-	struct pw_job *j;
-	uint32_t index;
+	uint32_t n_tops = (uint32_t)(m->n * s.top_logprobs);
+	status st;
 
-	if (ids == NULL || pages == NULL || !reqmap_add(p->requests, r, &index)) {
-		mem_give(ids);
-		mem_give(pages);
-		return NULL;
-	}
-	memcpy(ids, m->ids.at, n * sizeof(*ids));
-	j = &p->jobs[index];
 	*j = (struct pw_job){.state = PW_QUEUED,
-		.req = r,
-		.ids = ids,
+		.req = wire_request_of(m),
 		.n_ids = n,
-		.pages = pages,
-		.n_pages = n_pages,
+		.n_pages = CEIL_DIV(n, PAGE_TOKENS),
+		.n_prompt = (uint32_t)m->n_prompt,
+		.n_choices = (uint32_t)m->n,
+		.score = m->has_prompt_logprobs,
+		.score_top = (uint32_t)m->prompt_logprobs,
 		.arrived_ns = clock_ns()};
 	if (m->has_deadline_ms)
 		j->deadline_ns =
 			j->arrived_ns + MIN(m->deadline_ms, UINT32_MAX) * NS_PER_MS;
-	p->count[PW_QUEUED]++;
-	p->order[p->n_order++] = index;
-	return j;
+	st = sampling_make(&j->draw, &s, m->n_prompt, p->w->n_valid, err);
+	if (st != ST_OK)
+		return st;
+	j->draw.how.choice = (uint32_t)m->choice;
+	j->ids = mem_take(n, sizeof(*j->ids));
+	j->pages = mem_take(j->n_pages, sizeof(*j->pages));
+	j->firsts = mem_take(j->n_choices, sizeof(*j->firsts));
+	if (n_tops > 0)
+		j->tops = mem_take(n_tops, sizeof(*j->tops));
+	if (j->ids == NULL || j->pages == NULL || j->firsts == NULL ||
+		(n_tops > 0 && j->tops == NULL))
+		return err_set(err, ST_LIMIT, "no request memory");
+	memcpy(j->ids, m->ids.at, n * sizeof(*j->ids));
+	return ST_OK;
+}
+
+static void reject_full(struct pw *p, struct wire_request r)
+{
+	answer_rejected(p->w, r, REJECT_FULL, true,
+		"%u requests wait, %u pages and %u slots are free", p->count[PW_QUEUED],
+		pool_count(p->w->pages, POOL_FREE), pool_count(p->w->slots, POOL_FREE));
+}
+
+static void add_job(struct pw *p, const struct msg_prefill *m)
+{
+	struct wire_request r = wire_request_of(m);
+	struct pw_job made;
+	uint32_t index;
+	struct err err;
+	status st = fill_job(p, &made, m, &err);
+
+	if (st == ST_OK && reqmap_add(p->requests, r, &index)) {
+		p->jobs[index] = made;
+		p->count[PW_QUEUED]++;
+		p->order[p->n_order++] = index;
+		pw_admit(p); /* at once, so that the next message finds the true queue */
+		return;
+	}
+	pw_release(&made);
+	if (st == ST_INVALID)
+		answer_rejected(p->w, r, REJECT_INVALID, false, "%s", err.text);
+	else
+		reject_full(p, r);
 }
 
 static status on_prefill(void *self, const void *msg, struct err *err)
@@ -79,32 +115,24 @@ static status on_prefill(void *self, const void *msg, struct err *err)
 	const struct msg_prefill *m = msg;
 	struct wire_request r = wire_request_of(m);
 	size_t n = wire_count(m->ids, uint32_t);
-	struct sample_row how;
 	struct err why;
-	struct pw_job *j;
 
 	(void)err;
-	if (!service_accepts(p->w)) {
+	if (!service_accepts(p->w))
 		answer_rejected(
 			p->w, r, REJECT_DRAINING, true, "this worker is draining");
-	} else if (pw_find(p, r) != NULL || tombs_has(p->w->tombs, r)) {
+	else if (pw_find(p, r) != NULL || tombs_has(p->w->tombs, r))
 		answer_rejected(p->w, r, REJECT_DUPLICATE, false,
 			"attempt %u of this request was here already", r.attempt);
-	} else if (check_prefill(p, m, &how, &why) != ST_OK) {
+	else if (check_prefill(p, m, &why) != ST_OK)
 		answer_rejected(p->w, r, REJECT_INVALID, false, "%s", why.text);
-	} else if (n > p->w->len_max) {
+	else if (n > p->w->len_max)
 		answer_rejected(p->w, r, REJECT_TOO_LONG, false,
 			"%zu tokens; a sequence may have %u", n, p->w->len_max);
-	} else if (queue_full(p, (uint32_t)n) || (j = add_job(p, m)) == NULL) {
-		answer_rejected(p->w, r, REJECT_FULL, true,
-			"%u requests wait, %u pages and %u slots are free",
-			p->count[PW_QUEUED], pool_count(p->w->pages, POOL_FREE),
-			pool_count(p->w->slots, POOL_FREE));
-	} else {
-		j->how = how;
-		j->how.position = j->n_ids; /* the first token stands behind the ids */
-		pw_admit(p); /* at once, so that the next message finds the true queue */
-	}
+	else if (queue_full(p, (uint32_t)n))
+		reject_full(p, r);
+	else
+		add_job(p, m);
 	return ST_OK;
 }
 
@@ -134,7 +162,7 @@ static status on_release(void *self, const void *msg, struct err *err)
 		answer_freed(p->w, r);
 		return ST_OK;
 	}
-	if (j->state != PW_EXPORTED || j->lease != m->lease)
+	if (j->state != PW_EXPORTED || m->lease - j->lease >= j->n_choices)
 		return err_set(err, ST_INVALID,
 			REQ_FMT " has lease %" PRIu64 ", not %" PRIu64, REQ_ARG(r),
 			j->lease, m->lease);
@@ -177,10 +205,8 @@ static void stop(void *self)
 	struct pw *p = self;
 
 	leases_on_freed(p->w->leases, NULL, NULL);
-	for (uint32_t i = 0; i < p->n_order; i++) {
-		mem_give(p->jobs[p->order[i]].ids);
-		mem_give(p->jobs[p->order[i]].pages);
-	}
+	for (uint32_t i = 0; i < p->n_order; i++)
+		pw_release(&p->jobs[p->order[i]]);
 	for (uint32_t i = 0; i < PASSES_MAX; i++)
 		mem_free(p->passes[i].chunks);
 	reqmap_destroy(p->requests);

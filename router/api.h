@@ -29,6 +29,18 @@ struct api_error {
 void api_error_set(struct api_error *e, unsigned http, const char *code,
 	const char *param, const char *fmt, ...) PRINTF_LIKE(5, 6);
 
+#define API_CHOICES_MAX  128u /* n */
+#define API_ANSWERS_MAX  256u /* prompts times n */
+#define API_STOP_IDS_MAX 48u
+#define API_BIAS_MAX     512u
+#define API_LOGPROBS_MAX 20u
+#define API_SCORED_MAX   32768u /* tokens of a prompt whose logprobs are given */
+
+struct gen_bias {
+	uint32_t token;
+	float add; /* -100 .. 100 */
+};
+
 enum gen_kind { GEN_CHAT, GEN_COMPLETION };
 
 /* One prompt of /v1/completions: text, or ids. Both NULL never; n counts ids, len bytes.
@@ -62,14 +74,27 @@ struct gen_request {
 	bool include_usage;
 	bool usage_each; /* stream_options.continuous_usage_stats */
 	bool ignore_eos;
-	uint64_t max_tokens; /* >= 1; max_completion_tokens wins over max_tokens */
+	uint64_t max_tokens; /* >= 1, or 0 with echo; max_completion_tokens wins */
 	double temperature;  /* 0 .. 2 */
 	double top_p;        /* (0, 1] */
 	double min_p;        /* [0, 1] */
 	uint32_t top_k;      /* 0: off (-1 and 0 in the request) */
 	int64_t seed;
-	uint32_t n;           /* choices, 1 */
+	uint32_t n;           /* choices of each prompt, 1 .. API_CHOICES_MAX */
 	struct stop_set stop; /* n = 0: none */
+
+	double presence, frequency; /* -2 .. 2 */
+	double repetition;          /* > 0; 0: not given */
+	uint64_t min_tokens;
+	uint32_t *stop_token_ids; /* n_stop_token_ids */
+	size_t n_stop_token_ids;
+	struct gen_bias *bias; /* n_bias */
+	size_t n_bias;
+	bool logprobs; /* of each token, with the top_logprobs likeliest */
+	uint32_t top_logprobs;
+	bool prompt_logprobs;
+	uint32_t n_prompt_logprobs;
+	bool echo; /* completions: the prompt comes first */
 
 	/* Names of members that were accepted and ignored, ", " between; cut at the end
 	 * of the array. For one log line per name set, not for the client. */

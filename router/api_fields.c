@@ -11,11 +11,6 @@ static bool is_zero(const json_t *v)
 	return json_is_number(v) && json_number_value(v) == 0;
 }
 
-static bool is_one(const json_t *v)
-{
-	return json_is_number(v) && json_number_value(v) == 1;
-}
-
 static bool is_false(const json_t *v)
 {
 	return json_is_false(v);
@@ -85,18 +80,20 @@ static const struct field fields[] = {
 	{"reasoning_effort", C, NULL},
 	{"ignore_eos", C | P, NULL},
 
-	{"n", C | P, is_one},
-	{"min_tokens", C | P, is_zero},
-	{"presence_penalty", C | P, is_zero},
-	{"frequency_penalty", C | P, is_zero},
-	{"repetition_penalty", C | P, is_one},
-	{"stop_token_ids", C | P, is_empty},
-	{"logit_bias", C | P, is_empty},
-	{"logprobs", C, is_false},
-	{"logprobs", P, never},
-	{"top_logprobs", C, is_zero},
-	{"prompt_logprobs", C | P, never},
-	{"echo", C | P, is_false},
+	{"n", C | P, NULL},
+	{"best_of", P, NULL},
+	{"min_tokens", C | P, NULL},
+	{"presence_penalty", C | P, NULL},
+	{"frequency_penalty", C | P, NULL},
+	{"repetition_penalty", C | P, NULL},
+	{"stop_token_ids", C | P, NULL},
+	{"logit_bias", C | P, NULL},
+	{"logprobs", C | P, NULL},
+	{"top_logprobs", C, NULL},
+	{"prompt_logprobs", C | P, NULL},
+	{"echo", P, NULL},
+
+	{"echo", C, is_false},
 	{"suffix", P, is_empty},
 	{"tools", C, is_empty},
 	{"tool_choice", C, is_none_or_auto},

@@ -11,6 +11,9 @@ static const struct api_range top_p_range = {
 	0, 1, true, "a number above 0 and at most 1"};
 static const struct api_int_range positive = {
 	1, INT64_MAX, "an integer from 1 to 9223372036854775807"};
+/* Nothing but the prompt comes back. */
+static const struct api_int_range with_echo = {
+	0, INT64_MAX, "an integer from 0 to 9223372036854775807"};
 static const struct api_int_range top_k_range = {
 	-1, INT32_MAX, "an integer from -1 to 2147483647"};
 static const struct api_int_range any_range = {INT64_MIN, INT64_MAX, "a 64-bit integer"};
@@ -25,6 +28,8 @@ void gen_request_release(struct gen_request *req)
 		mem_give(req->prompts[i].ids);
 	}
 	mem_give(req->prompts);
+	mem_give(req->stop_token_ids);
+	mem_give(req->bias);
 	*req = (struct gen_request){0};
 }
 
@@ -95,11 +100,14 @@ static bool parse_stream(
 static bool parse_limits(
 	const json_t *object, struct gen_request *req, struct api_error *e)
 {
+	const struct api_int_range *range = &positive;
 	int64_t tokens = 0, top_k = 0;
 
+	if (req->kind == GEN_COMPLETION && json_is_true(api_json_get(object, "echo")))
+		range = &with_echo;
 	if (!api_json_int(
-		    object, "max_tokens", &positive, &tokens, &req->has_max_tokens, e) ||
-		!api_json_int(object, "max_completion_tokens", &positive, &tokens,
+		    object, "max_tokens", range, &tokens, &req->has_max_tokens, e) ||
+		!api_json_int(object, "max_completion_tokens", range, &tokens,
 			&req->has_max_tokens, e) ||
 		!api_json_int(
 			object, "top_k", &top_k_range, &top_k, &req->has_top_k, e) ||
@@ -114,7 +122,6 @@ static bool parse_limits(
 static bool parse_common(json_t *object, enum api_where where, struct gen_request *req,
 	struct api_error *e)
 {
-	req->n = 1;
 	return api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) &&
 	       api_json_text(object, "model", &req->model, NULL, e) &&
 	       parse_limits(object, req, e) &&
@@ -125,7 +132,8 @@ static bool parse_common(json_t *object, enum api_where where, struct gen_reques
 	       api_json_f64(
 		       object, "min_p", &min_p_range, &req->min_p, &req->has_min_p, e) &&
 	       api_json_bool(object, "ignore_eos", &req->ignore_eos, NULL, e) &&
-	       parse_stream(object, req, e) && parse_stop(object, req, e);
+	       parse_stream(object, req, e) && parse_stop(object, req, e) &&
+	       api_draw_parse(object, where, req, e);
 }
 
 static bool parse_text_prompt(
@@ -190,6 +198,16 @@ static bool parse_prompt(
 					   &req->prompts->n_ids, e);
 }
 
+static bool check_answers(const struct gen_request *req, struct api_error *e)
+{
+	if (req->n_prompts * req->n <= API_ANSWERS_MAX)
+		return true;
+	api_error_set(e, 400, "invalid_value", "n",
+		"%zu prompts with n = %u are %zu answers; at most %u are allowed.",
+		req->n_prompts, req->n, req->n_prompts * req->n, API_ANSWERS_MAX);
+	return false;
+}
+
 bool api_parse_completion(struct gen_request *req, struct bytes body,
 	const struct api_options *options, struct api_error *e)
 {
@@ -201,7 +219,7 @@ bool api_parse_completion(struct gen_request *req, struct bytes body,
 	if (object == NULL)
 		return false;
 	ok = parse_common(object, API_IN_COMPLETION, req, e) &&
-	     parse_prompt(object, req, e);
+	     parse_prompt(object, req, e) && check_answers(req, e);
 	if (!ok)
 		gen_request_release(req);
 	json_decref(object);

@@ -62,6 +62,11 @@ enum api_where { API_IN_CHAT = 1, API_IN_COMPLETION = 2 };
 MUST_CHECK bool api_fields_check(json_t *object, enum api_where where, char *ignored,
 	size_t ignored_bytes, struct api_error *e);
 
+/* The members that change how tokens are drawn and what is told of them (api_draw.c);
+ * after stream, and after max_tokens. */
+MUST_CHECK bool api_draw_parse(const json_t *object, enum api_where where,
+	struct gen_request *req, struct api_error *e);
+
 /* Messages and their companions, as template_render takes them (api_chat.c). object is
  * used up: its messages are changed in place. */
 struct api_render {

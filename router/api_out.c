@@ -46,7 +46,15 @@ static void put_head(struct sink *out, const struct out_head *head, const char *
 	sink_str(out, ",\"choices\":[");
 }
 
-static void put_finish(struct sink *out, enum out_finish finish)
+static void put_json(struct sink *out, struct bytes json)
+{
+	if (json.at != NULL)
+		sink_put(out, json.at, json.len);
+	else
+		sink_str(out, "null");
+}
+
+static void put_finish(struct sink *out, struct bytes logprobs, enum out_finish finish)
 {
 	static const char *const names[] = {
 		[ANSWER_OPEN] = "null",
@@ -54,7 +62,9 @@ static void put_finish(struct sink *out, enum out_finish finish)
 		[ANSWER_LENGTH] = "\"length\"",
 	};
 
-	sink_fmt(out, ",\"logprobs\":null,\"finish_reason\":%s", names[finish]);
+	sink_str(out, ",\"logprobs\":");
+	put_json(out, logprobs);
+	sink_fmt(out, ",\"finish_reason\":%s", names[finish]);
 }
 
 static void put_stop(struct sink *out, struct out_stop stop)
@@ -77,6 +87,14 @@ static void put_reasoning(struct sink *out, struct bytes text)
 	put_json_string(out, text);
 }
 
+static void put_prompt(struct sink *out, struct bytes logprobs)
+{
+	if (logprobs.at == NULL)
+		return;
+	sink_str(out, ",\"prompt_logprobs\":");
+	put_json(out, logprobs);
+}
+
 void out_chat(struct sink *out, const struct out_head *head,
 	const struct out_choice *choices, size_t n, const struct out_usage *usage)
 {
@@ -97,11 +115,13 @@ void out_chat(struct sink *out, const struct out_head *head,
 			put_reasoning(out, c->reasoning);
 		}
 		sink_str(out, "}");
-		put_finish(out, c->finish);
+		put_finish(out, c->logprobs, c->finish);
 		put_stop(out, c->stop);
 		sink_str(out, "}");
 	}
 	sink_str(out, "]");
+	if (n > 0)
+		put_prompt(out, choices[0].prompt_logprobs);
 	put_usage(out, usage);
 	sink_str(out, "}");
 }
@@ -116,8 +136,9 @@ void out_completion(struct sink *out, const struct out_head *head,
 		sink_fmt(out, "%s{\"index\":%" PRIu32 ",\"text\":", i > 0 ? "," : "",
 			c->index);
 		put_json_string(out, c->content);
-		put_finish(out, c->finish);
+		put_finish(out, c->logprobs, c->finish);
 		put_stop(out, c->stop);
+		put_prompt(out, c->prompt_logprobs);
 		sink_str(out, "}");
 	}
 	sink_str(out, "]");
@@ -149,7 +170,7 @@ static void open_delta(struct sink *out, const struct out_head *head, uint32_t i
 static void close_delta(struct sink *out, const struct out_head *head)
 {
 	sink_str(out, "}");
-	put_finish(out, ANSWER_OPEN);
+	put_finish(out, head->logprobs, ANSWER_OPEN);
 	sink_str(out, "}");
 	close_chunk(out, head->usage);
 }
@@ -179,7 +200,7 @@ void out_chat_finish(struct sink *out, const struct out_head *head, uint32_t ind
 {
 	open_delta(out, head, index);
 	sink_str(out, "}");
-	put_finish(out, finish);
+	put_finish(out, head->logprobs, finish);
 	put_stop(out, stop);
 	sink_str(out, "}");
 	close_chunk(out, head->usage);
@@ -198,7 +219,7 @@ void out_completion_delta(
 	open_chunk(out, head, GEN_COMPLETION);
 	sink_fmt(out, "{\"index\":%" PRIu32 ",\"text\":", index);
 	put_json_string(out, text);
-	put_finish(out, ANSWER_OPEN);
+	put_finish(out, head->logprobs, ANSWER_OPEN);
 	sink_str(out, "}");
 	close_chunk(out, head->usage);
 }
@@ -208,7 +229,7 @@ void out_completion_finish(struct sink *out, const struct out_head *head, uint32
 {
 	open_chunk(out, head, GEN_COMPLETION);
 	sink_fmt(out, "{\"index\":%" PRIu32 ",\"text\":\"\"", index);
-	put_finish(out, finish);
+	put_finish(out, head->logprobs, finish);
 	put_stop(out, stop);
 	sink_str(out, "}");
 	close_chunk(out, head->usage);

@@ -18,6 +18,8 @@ struct out_head {
 	uint64_t created;        /* unix seconds */
 	/* Put into every chunk (continuous_usage_stats); else NULL. */
 	const struct out_usage *usage;
+	/* JSON, of the choice of this chunk (out_logprobs.h); at = NULL: null. */
+	struct bytes logprobs;
 };
 
 /* "chatcmpl-" or "cmpl-" and 32 hexadecimal digits, with the zero. */
@@ -48,6 +50,9 @@ struct out_choice {
 	struct bytes reasoning; /* chat: at = NULL: members absent */
 	enum out_finish finish;
 	struct out_stop stop;
+	/* JSON (out_logprobs.h). at = NULL: null, and no member for those of the prompt.
+	 */
+	struct bytes logprobs, prompt_logprobs;
 };
 
 void out_chat(struct sink *out, const struct out_head *head,

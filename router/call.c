@@ -77,26 +77,14 @@ static bool parse(struct call *call, struct api_error *e)
 
 static uint32_t n_choices(const struct call *call)
 {
-	return call->kind == GEN_CHAT ? 1 : (uint32_t)call->gen.n_prompts;
+	return call->gen.n * (call->kind == GEN_CHAT ? 1 : (uint32_t)call->gen.n_prompts);
 }
 
 static void fill_request(struct call *call, struct choice *c, struct request *r)
 {
-	const struct gen_request *gen = &call->gen;
-	struct router *rt = call->rt;
-
 	snprintf(r->id, sizeof(r->id), "%s", http_id(call->req));
 	r->begun_ns = http_begun_ns(call->req);
-	r->temperature = gen->temperature;
-	r->top_p = gen->top_p;
-	r->min_p = gen->min_p;
-	r->top_k = gen->top_k;
-	/* A replay elsewhere must draw the same numbers. */
-	r->seed = gen->has_seed ? (uint64_t)gen->seed : rng_entropy64();
-	r->ignore_eos = gen->ignore_eos;
-	r->stop_ids = rt->eos;
-	r->n_stop_ids = (uint32_t)rt->n_eos;
-	r->stop = &call->gen.stop;
+	call_draw_fill(call, c, r);
 	r->mode = OUTPUT_RAW;
 	r->user = c;
 	c->r = r;
@@ -116,13 +104,14 @@ static void prepare(struct call *call, struct choice *c)
 		s.render = (struct bytes){(const uint8_t *)gen->render, gen->render_len};
 		snprintf(s.param, sizeof(s.param), "messages");
 	} else {
-		const struct gen_prompt *p = &gen->prompts[c->index];
+		const struct gen_prompt *p = &gen->prompts[call_prompt_of(c)];
 
 		s.text = (struct bytes){(const uint8_t *)p->text, p->len};
 		s.ids = p->ids;
 		s.n_ids = p->n_ids;
 		if (gen->n_prompts > 1)
-			snprintf(s.param, sizeof(s.param), "prompt[%u]", c->index);
+			snprintf(s.param, sizeof(s.param), "prompt[%u]",
+				call_prompt_of(c));
 		else
 			snprintf(s.param, sizeof(s.param), "prompt");
 	}
@@ -137,7 +126,7 @@ static bool admit(struct call *call, struct api_error *e)
 
 	if (requests_waiting(&rt->requests) + n > rt->conf->max_queued)
 		return turn_away(rt, e, LIMIT_queue,
-			"The request queue has no room for all prompts.");
+			"The request queue has no room for all answers.");
 	call->choices = mem_take(n, sizeof(*call->choices));
 	if (call->choices == NULL)
 		return turn_away(rt, e, LIMIT_memory, "The router has no memory left.");
@@ -146,7 +135,8 @@ static bool admit(struct call *call, struct api_error *e)
 		struct choice *c = &call->choices[i];
 		struct request *r = requests_add(&rt->requests);
 
-		*c = (struct choice){.call = call, .index = i, .hit = -1};
+		*c = (struct choice){
+			.call = call, .index = i, .hit = -1, .stop_token = -1};
 		if (r == NULL)
 			return turn_away(rt, e, LIMIT_memory,
 				"The router has no place for this request.");
@@ -183,7 +173,7 @@ static void log_outcome(struct call *call)
 	uint64_t prompt = 0, generated = 0;
 
 	for (uint32_t i = 0; i < call->n; i++) {
-		prompt += call->choices[i].n_prompt;
+		prompt += i % call->gen.n == 0 ? call->choices[i].n_prompt : 0;
 		generated += call->choices[i].n_generated;
 	}
 	metrics_status(&call->rt->metrics, code);
@@ -218,8 +208,10 @@ static void end(struct served *s)
 			request_cancel(c->r);
 		if (c->has_out)
 			output_release(&c->out);
+		logprobs_release(&c->logprobs);
 	}
 	log_outcome(call);
+	call_draw_release(call);
 	*(call->prev != NULL ? &call->prev->next : &rt->calls) = call->next;
 	if (call->next != NULL)
 		call->next->prev = call->prev;
@@ -261,18 +253,21 @@ void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind)
 	out_id_make(call->id, kind);
 	link_call(rt, call);
 	http_set_user(req, call);
-	if (!may_come_in(rt, &e) || !parse(call, &e)) {
+	if (!may_come_in(rt, &e) || !parse(call, &e) || !call_draw_prepare(call, &e)) {
 		call_fail(call, &e, false);
 		return;
 	}
 	call->stream = call->gen.stream;
 	api_defaults_apply(&rt->defaults, &call->gen);
+	/* A replay elsewhere must draw the same numbers. */
+	if (!call->gen.has_seed)
+		call->gen.seed = (int64_t)rng_entropy64();
 	if (!admit(call, &e)) {
 		call_fail(call, &e, false);
 		return;
 	}
 	/* A prompt that fails at once ends the call, and with it the other choices. */
-	for (uint32_t i = 0; i < call->n && !call->answered; i++)
+	for (uint32_t i = 0; i < call->n && !call->answered; i += call->gen.n)
 		prepare(call, &call->choices[i]);
 }
 

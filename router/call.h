@@ -1,4 +1,4 @@
-/* One HTTP request that asks for generation: one choice per prompt, each with a
+/* One HTTP request that asks for generation: n choices of each prompt, each with a
  * request of its own; a whole answer when all have ended, or a stream. It lives from
  * on_request to on_end of the HTTP server, whatever happens to its generations.
  *
@@ -8,6 +8,7 @@
 #ifndef ROUTER_CALL_H
 #define ROUTER_CALL_H
 #include "router/api_out.h"
+#include "router/out_logprobs.h"
 #include "router/output.h"
 #include "router/reply.h"
 
@@ -18,7 +19,9 @@ struct choice {
 	bool began; /* its first event is out (a stream) */
 	bool ended;
 	bool has_out;
-	int hit; /* the stop string that ended the text; -1: none */
+	int hit;            /* the stop string that ended the text; -1: none */
+	int64_t stop_token; /* the client's one that ended it; -1: none */
+	struct logprob_list logprobs;
 	enum request_finish finish;
 	struct output out;
 	/* facts, copied when its request ends */
@@ -37,8 +40,12 @@ struct call {
 	char id[OUT_ID_BYTES];
 	const char *model;
 	uint64_t created;
-	struct choice *choices; /* NULL: never admitted */
+	struct choice *choices; /* [n_prompts][gen.n]; NULL: never admitted */
 	uint32_t n, n_ended;
+	struct logprob_list
+		*prompts;   /* [n_prompts]; NULL: their logprobs are not wanted */
+	uint32_t *stop_ids; /* that end an answer: the model's and the client's */
+	uint32_t n_stop_ids;
 	uint64_t written_ns; /* when a stream last got a piece */
 	struct sink piece;   /* the event being written */
 	/* facts of its generations, for the line about the outcome */
@@ -55,11 +62,29 @@ void call_keepalive(struct router *rt, uint64_t now_ns);
 /* Every generation that is not over fails with this. */
 void call_fail_all(struct router *rt, const struct api_error *e);
 
-/* call_write.c: what request_ops needs, and how the answer looks. */
-bool call_deliver(void *router, struct request *r, uint32_t token);
+/* call_tokens.c: what request_ops needs. */
+bool call_deliver(void *router, struct request *r, const struct request_token *token);
+void call_score(void *router, struct request *r, const struct msg_prompt_logprobs *m);
 void call_request_ended(void *router, struct request *r);
+
+/* call_write.c: how the answer looks. */
+/* Text of a stream that is there and not written. */
+void call_write_text(struct call *call, struct choice *c);
+/* The choice has ended; with the last one the answer is complete. */
+void call_write_end(struct call *call, struct choice *c);
+/* Something did not fit into its bounds; the call then fails. */
+bool call_is_full(const struct call *call);
+void call_fail_size(struct call *call);
 /* The whole call fails: an error answer or event; the other generations are withdrawn. */
 void call_fail(struct call *call, const struct api_error *e, bool no_retry);
 void call_write_keepalive(struct call *call);
+
+/* call_draw.c: what the client said of drawing */
+/* Ids of the request are below the vocabulary; the list of stop ids. */
+MUST_CHECK bool call_draw_prepare(struct call *call, struct api_error *e);
+void call_draw_fill(const struct call *call, const struct choice *c, struct request *r);
+void call_draw_release(struct call *call);
+/* The number of the choice's prompt. */
+uint32_t call_prompt_of(const struct choice *c);
 
 #endif

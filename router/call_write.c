@@ -7,11 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text that may wait in a choice: what an answer of this length can hold, within
- * bounds; a stream takes it at once. */
-#define TEXT_BYTES_PER_TOKEN 64u
-#define TEXT_BYTES_MIN       (1u << 20)
-#define TEXT_BYTES_MAX       (32u << 20)
+/* JSON of the logprobs of one event, or of all answers. */
+#define LOGPROBS_BYTES_MAX (64u << 20)
 
 static const char stream_type[] = "text/event-stream; charset=utf-8";
 
@@ -22,7 +19,8 @@ static struct out_usage usage_of(const struct call *call)
 	for (uint32_t i = 0; i < call->n; i++) {
 		const struct choice *c = &call->choices[i];
 
-		u.prompt_tokens += c->r != NULL ? c->r->n_prompt : c->n_prompt;
+		if (i % call->gen.n == 0)
+			u.prompt_tokens += c->r != NULL ? c->r->n_prompt : c->n_prompt;
 		u.completion_tokens +=
 			c->r != NULL ? request_generated(c->r) : c->n_generated;
 		u.reasoning_tokens += c->has_out ? c->out.n_reasoning_tokens : 0;
@@ -38,6 +36,20 @@ static const struct out_usage *usage_each(
 		return NULL;
 	*usage = usage_of(call);
 	return usage;
+}
+
+/* What was not told yet, into `text`, which holds the bytes; nothing when they are not
+ * wanted. */
+static struct bytes logprobs_of(
+	const struct call *call, struct choice *c, struct sink *text)
+{
+	if (!call->gen.logprobs || c->logprobs.n == c->logprobs.written)
+		return (struct bytes){NULL, 0};
+	if (call->kind == GEN_CHAT)
+		out_logprobs_chat(text, call->rt->tokenizer, &c->logprobs);
+	else
+		out_logprobs_completion(text, call->rt->tokenizer, &c->logprobs);
+	return sink_bytes(text);
 }
 
 static struct out_head head_of(const struct call *call, const struct out_usage *usage)
@@ -82,19 +94,25 @@ static void write_delta(
 {
 	struct out_usage usage;
 	struct out_head head = head_of(call, usage_each(call, &usage));
+	struct sink logprobs;
 
 	if (text->len == 0)
 		return;
+	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
 	if (call->kind == GEN_CHAT) {
 		if (!c->began)
 			out_chat_role(&call->piece, &head, c->index);
+		head.logprobs = logprobs_of(call, c, &logprobs);
 		out_chat_delta(
 			&call->piece, &head, c->index, reasoning, sink_bytes(text));
 	} else {
+		head.logprobs = logprobs_of(call, c, &logprobs);
 		out_completion_delta(&call->piece, &head, c->index, sink_bytes(text));
 	}
 	c->began = true;
+	call->piece.full |= logprobs.full;
 	flush_piece(call);
+	sink_release(&logprobs);
 	sink_reset(text);
 }
 
@@ -107,6 +125,7 @@ static struct out_stop stop_of(const struct call *call, const struct choice *c)
 {
 	struct out_stop stop = OUT_STOP_NONE;
 
+	stop.token = c->stop_token;
 	if (c->hit >= 0)
 		stop.text = (struct bytes){
 			call->gen.stop.text[c->hit], call->gen.stop.len[c->hit]};
@@ -117,18 +136,24 @@ static void write_finish(struct call *call, struct choice *c)
 {
 	struct out_usage usage;
 	struct out_head head = head_of(call, usage_each(call, &usage));
+	struct sink logprobs;
 
+	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
 	if (call->kind == GEN_CHAT) {
 		if (!c->began)
 			out_chat_role(&call->piece, &head, c->index);
+		head.logprobs = logprobs_of(call, c, &logprobs);
 		out_chat_finish(
 			&call->piece, &head, c->index, finish_of(c), stop_of(call, c));
 	} else {
+		head.logprobs = logprobs_of(call, c, &logprobs);
 		out_completion_finish(
 			&call->piece, &head, c->index, finish_of(c), stop_of(call, c));
 	}
 	c->began = true;
+	call->piece.full |= logprobs.full;
 	flush_piece(call);
+	sink_release(&logprobs);
 }
 
 static void end_stream(struct call *call)
@@ -156,7 +181,7 @@ void call_write_keepalive(struct call *call)
 
 /* ---- one object ---- */
 
-static bool any_full(const struct call *call)
+bool call_is_full(const struct call *call)
 {
 	for (uint32_t i = 0; i < call->n; i++)
 		if (call->choices[i].has_out &&
@@ -166,7 +191,7 @@ static bool any_full(const struct call *call)
 	return call->piece.full;
 }
 
-static void fail_size(struct call *call)
+void call_fail_size(struct call *call)
 {
 	struct api_error e;
 
@@ -200,20 +225,53 @@ static struct out_choice choice_of(const struct call *call, const struct choice 
 	return o;
 }
 
+/* JSON of one choice after the other in `text`; what stands where is known only when it
+ * does not move any more. */
+static void put_logprobs(struct call *call, struct out_choice *choices, struct sink *text)
+{
+	size_t own[API_ANSWERS_MAX + 1], prompt[API_ANSWERS_MAX];
+
+	for (uint32_t i = 0; i < call->n; i++) {
+		struct choice *c = &call->choices[i];
+
+		own[i] = text->len;
+		(void)logprobs_of(call, c, text);
+		prompt[i] = text->len;
+		if (call->gen.prompt_logprobs)
+			out_logprobs_prompt(text, call->rt->tokenizer,
+				&call->prompts[call_prompt_of(c)],
+				call->gen.n_prompt_logprobs);
+		own[i + 1] = text->len;
+	}
+	for (uint32_t i = 0; i < call->n; i++) {
+		if (prompt[i] > own[i])
+			choices[i].logprobs =
+				(struct bytes){text->at + own[i], prompt[i] - own[i]};
+		if (own[i + 1] > prompt[i])
+			choices[i].prompt_logprobs = (struct bytes){
+				text->at + prompt[i], own[i + 1] - prompt[i]};
+	}
+}
+
 static void write_whole(struct call *call)
 {
 	struct out_usage usage = usage_of(call);
 	struct out_head head = head_of(call, NULL);
-	struct out_choice choices[API_PROMPTS_MAX];
+	struct out_choice choices[API_ANSWERS_MAX];
+	struct sink logprobs;
 
+	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
 	for (uint32_t i = 0; i < call->n; i++)
 		choices[i] = choice_of(call, &call->choices[i]);
+	put_logprobs(call, choices, &logprobs);
+	call->piece.full |= logprobs.full;
 	if (call->kind == GEN_CHAT)
 		out_chat(&call->piece, &head, choices, call->n, &usage);
 	else
 		out_completion(&call->piece, &head, choices, call->n, &usage);
-	if (any_full(call)) {
-		fail_size(call);
+	sink_release(&logprobs);
+	if (call_is_full(call)) {
+		call_fail_size(call);
 		return;
 	}
 	call->answered = true;
@@ -255,141 +313,24 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry)
 	withdraw_all(call);
 }
 
-/* ---- what generations say ---- */
+/* ---- one choice ---- */
 
-static void begin_output(struct call *call, struct choice *c, const struct request *r)
-{
-	size_t bytes = (size_t)r->max_tokens * TEXT_BYTES_PER_TOKEN;
-
-	output_init(&c->out, call->rt->tokenizer, r->mode, r->stop,
-		MIN(MAX(bytes, TEXT_BYTES_MIN), TEXT_BYTES_MAX));
-	c->has_out = true;
-}
-
-static void note_token(struct call *call, struct choice *c)
-{
-	struct metrics *m = &call->rt->metrics;
-	uint64_t now = clock_ns();
-
-	m->counter[COUNTER_generation_tokens]++;
-	if (c->first_ns == 0) {
-		c->first_ns = now;
-		metrics_observe(m, HIST_ttft,
-			(double)(now - http_begun_ns(call->req)) / NS_PER_S);
-	} else {
-		metrics_observe(m, HIST_itl, (double)(now - c->last_ns) / NS_PER_S);
-	}
-	c->last_ns = now;
-	if (call->first_ns == 0)
-		call->first_ns = now;
-}
-
-static void write_text(struct call *call, struct choice *c)
+void call_write_text(struct call *call, struct choice *c)
 {
 	write_delta(call, c, true, &c->out.reasoning);
 	write_delta(call, c, false, &c->out.content);
 }
 
-bool call_deliver(void *router, struct request *r, uint32_t token)
-{
-	struct choice *c = r->user;
-	struct call *call;
-
-	(void)router;
-	if (c == NULL || c->call->gone || c->call->answered)
-		return false;
-	call = c->call;
-	if (!c->has_out)
-		begin_output(call, c, r);
-	note_token(call, c);
-	if (c->hit < 0)
-		c->hit = output_feed(&c->out, token);
-	if (any_full(call))
-		fail_size(call);
-	else if (call->stream)
-		write_text(call, c);
-	return c->hit >= 0;
-}
-
-static void keep_facts(struct call *call, struct choice *c, const struct request *r)
-{
-	c->n_prompt = r->n_prompt;
-	c->n_generated = r->n_ids > 0 ? request_generated(r) : 0;
-	c->finish = r->finish;
-	call->handover_bytes += r->handover_bytes;
-	snprintf(call->p_name, sizeof(call->p_name), "%s", r->p_name);
-	if (r->d_name[0] != 0)
-		snprintf(call->d_name, sizeof(call->d_name), "%s", r->d_name);
-	if (r->transport[0] != 0)
-		snprintf(call->transport, sizeof(call->transport), "%s", r->transport);
-	if (r->dispatched_ns != 0)
-		call->queue_ns = MAX(call->queue_ns, r->dispatched_ns - r->queued_ns);
-	if (r->prefilled_ns != 0)
-		call->prefill_ns =
-			MAX(call->prefill_ns, r->prefilled_ns - r->dispatched_ns);
-	if (r->adopted_ns != 0)
-		call->handover_ns = MAX(call->handover_ns, r->adopted_ns - r->adopt_ns);
-}
-
-static void keep_finish(struct call *call, const struct request *r)
-{
-	static const char *const names[] = {
-		[REQUEST_OPEN] = "error",
-		[REQUEST_STOP] = "stop",
-		[REQUEST_LENGTH] = "length",
-		[REQUEST_FAILED] = "error",
-		[REQUEST_CANCELLED] = "abort",
-	};
-	const char *name = names[r->finish];
-
-	if (call->finish[0] != 0 && strcmp(call->finish, name) != 0)
-		name = strcmp(call->finish, "error") == 0 ? "error" : "mixed";
-	snprintf(call->finish, sizeof(call->finish), "%s", name);
-}
-
-static double seconds(uint64_t from, uint64_t to)
-{
-	return from != 0 && to > from ? (double)(to - from) / NS_PER_S : 0;
-}
-
-static void observe_end(struct metrics *m, const struct request *r)
-{
-	uint32_t n = r->n_ids > 0 ? request_generated(r) : 0;
-
-	m->finish[r->finish]++;
-	metrics_ended(m, r->done_ns);
-	if (r->finish != REQUEST_STOP && r->finish != REQUEST_LENGTH)
-		return;
-	metrics_observe(m, HIST_e2e, seconds(r->begun_ns, r->done_ns));
-	metrics_observe(m, HIST_queue, seconds(r->queued_ns, r->dispatched_ns));
-	metrics_observe(m, HIST_stage_queue, seconds(r->queued_ns, r->dispatched_ns));
-	metrics_observe(m, HIST_prefill, seconds(r->dispatched_ns, r->prefilled_ns));
-	metrics_observe(
-		m, HIST_stage_prefill, seconds(r->dispatched_ns, r->prefilled_ns));
-	metrics_observe(m, HIST_inference, seconds(r->dispatched_ns, r->done_ns));
-	metrics_observe(m, HIST_decode, seconds(r->prefilled_ns, r->done_ns));
-	metrics_observe(m, HIST_prompt, r->n_prompt);
-	metrics_observe(m, HIST_generated, n);
-	metrics_observe(m, HIST_max_tokens, r->max_tokens);
-	if (n > 1)
-		metrics_observe(
-			m, HIST_tpot, seconds(r->prefilled_ns, r->done_ns) / (n - 1));
-	if (r->adopted_ns == 0)
-		return;
-	metrics_observe(m, HIST_stage_handover, seconds(r->adopt_ns, r->adopted_ns));
-	metrics_observe(m, HIST_stage_decode, seconds(r->adopted_ns, r->done_ns));
-}
-
-static void finish_choice(struct call *call, struct choice *c)
+void call_write_end(struct call *call, struct choice *c)
 {
 	if (c->has_out && c->hit < 0)
 		output_finish(&c->out);
-	if (any_full(call)) {
-		fail_size(call);
+	if (call_is_full(call)) {
+		call_fail_size(call);
 		return;
 	}
 	if (call->stream && c->has_out)
-		write_text(call, c);
+		call_write_text(call, c);
 	if (call->stream)
 		write_finish(call, c);
 	if (++call->n_ended < call->n)
@@ -398,27 +339,4 @@ static void finish_choice(struct call *call, struct choice *c)
 		end_stream(call);
 	else
 		write_whole(call);
-}
-
-void call_request_ended(void *router, struct request *r)
-{
-	struct router *rt = router;
-	struct choice *c = r->user;
-	struct call *call;
-
-	observe_end(&rt->metrics, r);
-	if (c == NULL)
-		return;
-	call = c->call;
-	r->user = NULL;
-	c->r = NULL;
-	c->ended = true;
-	keep_facts(call, c, r);
-	keep_finish(call, r);
-	if (call->answered || call->gone)
-		return;
-	if (r->finish == REQUEST_FAILED)
-		call_fail(call, &r->error, r->no_retry);
-	else if (r->finish != REQUEST_CANCELLED)
-		finish_choice(call, c);
 }

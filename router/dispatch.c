@@ -65,13 +65,15 @@ static bool role_gone(const struct router *rt, uint8_t role, uint64_t now_ns)
 {
 	uint64_t since = rt->role_since_ns[role == WIRE_DECODE];
 
-	return since != 0 && now_ns - since >= rt->conf->lost_ms * NS_PER_MS;
+	return since != 0 && now_ns - MIN(since, now_ns) >= rt->conf->lost_ms * NS_PER_MS;
 }
 
 static bool too_late(const struct router *rt, uint64_t since_ns, uint64_t now_ns)
 {
-	return (double)(now_ns - since_ns) >=
-	       rt->conf->queue_timeout_s * (double)NS_PER_S;
+	/* A replay may have begun after the turn's time was read. */
+	uint64_t waited_ns = now_ns - MIN(since_ns, now_ns);
+
+	return (double)waited_ns >= rt->conf->queue_timeout_s * (double)NS_PER_S;
 }
 
 /* true: it was ended. */
@@ -152,6 +154,9 @@ static void dispatch_queued(struct router *rt, uint64_t now_ns)
 
 	for (struct request *r = rt->requests.queued.first; r != NULL; r = next) {
 		next = r->next;
+		/* Its leader waits for it, too. */
+		if (request_waits(r))
+			continue;
 		if (end_queued(rt, r, now_ns) || stuck || now_ns < r->not_before_ns)
 			continue;
 		stuck = !dispatch(rt, r);
@@ -200,11 +205,39 @@ void dispatch_turn(struct router *rt, uint64_t now_ns)
 	requests_reap(&rt->requests);
 }
 
+/* What keeps every worker of the role from any new work; SCHED_BUSY passes. */
+static enum sched_why role_state(const struct router *rt, uint8_t role)
+{
+	static const struct sched_demand nothing = {0};
+	struct sched_worker w[FLEET_WORKERS_MAX];
+	uint32_t index[FLEET_WORKERS_MAX];
+	enum sched_why why;
+
+	sched_prefill(w, fleet_snapshot(rt->fleet, role, w, index), &nothing, &why);
+	return why;
+}
+
 const char *dispatch_missing(const struct router *rt)
 {
-	if (fleet_usable(rt->fleet, WIRE_PREFILL) == 0)
+	switch (role_state(rt, WIRE_PREFILL)) {
+	case SCHED_NO_WORKER:
 		return "No prefill worker is up.";
-	if (fleet_usable(rt->fleet, WIRE_DECODE) == 0)
+	case SCHED_DRAINING:
+		return "Every prefill worker is draining.";
+	case SCHED_OK:
+	case SCHED_TOO_LONG:
+	case SCHED_BUSY:
+		break;
+	}
+	switch (role_state(rt, WIRE_DECODE)) {
+	case SCHED_NO_WORKER:
 		return "No decode worker is up.";
+	case SCHED_DRAINING:
+		return "Every decode worker is draining.";
+	case SCHED_OK:
+	case SCHED_TOO_LONG:
+	case SCHED_BUSY:
+		break;
+	}
 	return NULL;
 }

@@ -133,6 +133,18 @@ static status on_prefilled(
 	return move(rt, r, EV_PREFILLED, m, err);
 }
 
+static status on_prompt_logprobs(
+	struct router *rt, struct sender *from, const void *msg, struct err *err)
+{
+	const struct msg_prompt_logprobs *m = msg;
+	struct request *r = find(rt, from, wire_request_of(m));
+
+	(void)err;
+	if (r != NULL && r->p == from->w)
+		request_scores(r, m);
+	return ST_OK;
+}
+
 static status on_adopted(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
@@ -179,18 +191,29 @@ static status on_tokens(
 {
 	const struct msg_tokens *m = msg;
 	size_t n = wire_count(m->records, struct wire_token);
+	size_t n_tops = wire_count(m->tops, struct wire_logprob), at = 0;
 	status st = ST_OK;
 
 	if (n > 0)
 		metrics_observe(&rt->metrics, HIST_rows, (double)n);
 	for (size_t i = 0; i < n; i++) {
+		struct request_token token;
 		struct wire_token t;
 		struct request *r;
 
 		wire_get(m->records, i, &t, sizeof(t));
+		if (t.n_tops > n_tops - at)
+			return err_set(err, ST_INVALID,
+				"tokens: record %zu has %u entries, %zu are left", i,
+				t.n_tops, n_tops - at);
+		token = (struct request_token){.token = t.token,
+			.logprob = t.logprob,
+			.tops = {m->tops.at + at * sizeof(struct wire_logprob),
+				t.n_tops * sizeof(struct wire_logprob)}};
+		at += t.n_tops;
 		r = find(rt, from, (struct wire_request){m->router, t.seq, t.attempt});
 		if (r != NULL && r->d == from->w &&
-			move(rt, r, EV_TOKEN, &t, err) != ST_OK)
+			move(rt, r, EV_TOKEN, &token, err) != ST_OK)
 			st = ST_PEER;
 	}
 	return st;
@@ -279,6 +302,7 @@ static const struct {
 	{MSG_beat, false, on_beat},
 	{MSG_progress, false, on_progress},
 	{MSG_prefilled, false, on_prefilled},
+	{MSG_prompt_logprobs, false, on_prompt_logprobs},
 	{MSG_adopted, false, on_adopted},
 	{MSG_rejected, false, on_rejected},
 	{MSG_tokens, false, on_tokens},

@@ -24,7 +24,7 @@ static const struct {
 	const double *bounds;
 	uint32_t n;
 } hists[HIST__COUNT] = {
-#define X(id, name, label, set) [HIST_##id] = {bounds_##set, COUNT(bounds_##set)},
+#define X(id, name, label, set, help) [HIST_##id] = {bounds_##set, COUNT(bounds_##set)},
 	METRIC_HISTOGRAM_MAP(X)
 #undef X
 };

@@ -15,6 +15,8 @@
 		"sequences evicted for want of pages")                                   \
 	X(corrupted, "vllm:corrupted_requests_total", "requests ended by NaN logits")    \
 	X(replays, "baton_replays_total", "requests begun again after a loss")           \
+	X(breaches, "baton_protocol_breaches_total",                                     \
+		"requests ended because a worker broke the protocol")                    \
 	X(requeued, "baton_requeued_total", "requests that a worker sent back to wait")  \
 	X(malformed, "baton_malformed_messages_total", "messages refused")               \
 	X(strangers, "baton_unknown_peer_messages_total",                                \
@@ -31,28 +33,42 @@ enum metric_counter {
 		COUNTER__COUNT
 };
 
-/* id, name, label, bucket set */
+/* id, name, label, bucket set, help */
 #define METRIC_HISTOGRAM_MAP(X)                                                          \
-	X(ttft, "vllm:time_to_first_token_seconds", NULL, first)                         \
-	X(itl, "vllm:inter_token_latency_seconds", NULL, step)                           \
-	X(tpot, "vllm:request_time_per_output_token_seconds", NULL, step)                \
-	X(e2e, "vllm:e2e_request_latency_seconds", NULL, whole)                          \
-	X(queue, "vllm:request_queue_time_seconds", NULL, whole)                         \
-	X(inference, "vllm:request_inference_time_seconds", NULL, whole)                 \
-	X(prefill, "vllm:request_prefill_time_seconds", NULL, whole)                     \
-	X(decode, "vllm:request_decode_time_seconds", NULL, whole)                       \
-	X(prompt, "vllm:request_prompt_tokens", NULL, tokens)                            \
-	X(generated, "vllm:request_generation_tokens", NULL, tokens)                     \
-	X(max_tokens, "vllm:request_params_max_tokens", NULL, tokens)                    \
-	X(rows, "vllm:iteration_tokens_total", NULL, rows)                               \
-	X(stage_prepare, "baton_stage_seconds", "stage=\"prepare\"", stage)              \
-	X(stage_queue, "baton_stage_seconds", "stage=\"queue\"", stage)                  \
-	X(stage_prefill, "baton_stage_seconds", "stage=\"prefill\"", stage)              \
-	X(stage_handover, "baton_stage_seconds", "stage=\"handover\"", stage)            \
-	X(stage_decode, "baton_stage_seconds", "stage=\"decode\"", stage)
+	X(ttft, "vllm:time_to_first_token_seconds", NULL, first,                         \
+		"from request to first token")                                           \
+	X(itl, "vllm:inter_token_latency_seconds", NULL, step,                           \
+		"between two tokens of a generation")                                    \
+	X(tpot, "vllm:request_time_per_output_token_seconds", NULL, step,                \
+		"mean time per token after the first")                                   \
+	X(e2e, "vllm:e2e_request_latency_seconds", NULL, whole,                          \
+		"from request to end of generation")                                     \
+	X(queue, "vllm:request_queue_time_seconds", NULL, whole, "waiting for workers")  \
+	X(inference, "vllm:request_inference_time_seconds", NULL, whole,                 \
+		"from dispatch to end")                                                  \
+	X(prefill, "vllm:request_prefill_time_seconds", NULL, whole,                     \
+		"from dispatch to first token")                                          \
+	X(decode, "vllm:request_decode_time_seconds", NULL, whole,                       \
+		"from first token to end")                                               \
+	X(prompt, "vllm:request_prompt_tokens", NULL, tokens, "tokens of a prompt")      \
+	X(generated, "vllm:request_generation_tokens", NULL, tokens, "tokens generated") \
+	X(max_tokens, "vllm:request_params_max_tokens", NULL, tokens,                    \
+		"most tokens asked for")                                                 \
+	X(rows, "vllm:iteration_tokens_total", NULL, rows,                               \
+		"tokens in one message of a decode step")                                \
+	X(stage_prepare, "baton_stage_seconds", "stage=\"prepare\"", stage,              \
+		"time that a generation spends in a stage")                              \
+	X(stage_queue, "baton_stage_seconds", "stage=\"queue\"", stage,                  \
+		"time that a generation spends in a stage")                              \
+	X(stage_prefill, "baton_stage_seconds", "stage=\"prefill\"", stage,              \
+		"time that a generation spends in a stage")                              \
+	X(stage_handover, "baton_stage_seconds", "stage=\"handover\"", stage,            \
+		"time that a generation spends in a stage")                              \
+	X(stage_decode, "baton_stage_seconds", "stage=\"decode\"", stage,                \
+		"time that a generation spends in a stage")
 
 enum metric_histogram {
-#define X(id, name, label, buckets) HIST_##id,
+#define X(id, name, label, buckets, help) HIST_##id,
 	METRIC_HISTOGRAM_MAP(X)
 #undef X
 		HIST__COUNT

@@ -200,18 +200,16 @@ static void put_histogram(struct sink *out, const struct metrics_scene *s,
 static void put_histograms(struct sink *out, const struct metrics_scene *s)
 {
 	static const struct {
-		const char *name, *own_label;
+		const char *name, *own_label, *help;
 	} all[] = {
-#define X(id, name, label, set) {name, label},
+#define X(id, name, label, set, help) {name, label, help},
 		METRIC_HISTOGRAM_MAP(X)
 #undef X
 	};
 
 	for (unsigned i = 0; i < HIST__COUNT; i++) {
 		if (i == 0 || strcmp(all[i].name, all[i - 1].name) != 0)
-			head(out, all[i].name, "histogram",
-				all[i].own_label != NULL ? "time in a stage"
-							 : "as in vLLM");
+			head(out, all[i].name, "histogram", all[i].help);
 		put_histogram(
 			out, s, (enum metric_histogram)i, all[i].name, all[i].own_label);
 	}

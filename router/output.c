@@ -117,6 +117,16 @@ static bool is_tag(const struct output *o, uint32_t id, uint64_t fed_before)
 	       o->mode == OUTPUT_REASONING;
 }
 
+/* What is not looked at is text at once: the matcher holds nothing yet. */
+static int read_stops(struct output *o)
+{
+	if (o->n_unread == 0)
+		return stop_feed(&o->stop, sink_bytes(&o->raw), &o->safe);
+	o->n_unread--;
+	sink_put(&o->safe, o->raw.at, o->raw.len);
+	return -1;
+}
+
 int output_feed(struct output *o, uint32_t id)
 {
 	uint64_t before = o->fed;
@@ -138,7 +148,7 @@ int output_feed(struct output *o, uint32_t id)
 		if ((int64_t)id == o->id_close)
 			o->token_thinking = false;
 	}
-	hit = stop_feed(&o->stop, sink_bytes(&o->raw), &o->safe);
+	hit = read_stops(o);
 	sink_reset(&o->raw);
 	split_safe(o);
 	if (hit >= 0)

@@ -49,6 +49,7 @@ struct output {
 	bool any;                  /* some text passed the split */
 	int64_t id_open, id_close; /* -1: the tokenizer has no such token */
 	uint32_t n_reasoning_tokens;
+	uint32_t n_unread; /* tokens to come whose text no stop string is looked for in */
 };
 
 /* The mode that a rendered chat prompt asks for. */

@@ -46,17 +46,62 @@ static void fail_length(struct prepare *p, uint64_t n_prompt, uint64_t n_answer)
 	fail(p, &e);
 }
 
+static void fail_scores(struct prepare *p, uint64_t n_prompt)
+{
+	struct api_error e;
+
+	api_error_set(&e, 400, "invalid_value", p->param,
+		"%s has %" PRIu64 " tokens; logprobs of a prompt are given up to %u.",
+		p->param, n_prompt, API_SCORED_MAX);
+	fail(p, &e);
+}
+
+/* The prompt is encoded once for all choices. false: no memory, and p failed. */
+static bool copy_to_others(struct prepare *p)
+{
+	const struct request *r = p->r;
+	struct api_error e;
+
+	for (uint32_t k = 1; k < r->n_choices; k++) {
+		struct request *other = requests_find(&p->rt->requests, r->seq + k);
+
+		other->ids = mem_take(r->n_ids, sizeof(*r->ids));
+		if (other->ids == NULL) {
+			encode_no_memory(p->rt, &e);
+			fail(p, &e);
+			return false;
+		}
+		memcpy(other->ids, r->ids, r->n_ids * sizeof(*r->ids));
+		other->n_ids = other->n_prompt = other->ids_cap = r->n_ids;
+		other->max_tokens = r->max_tokens;
+		other->mode = r->mode;
+	}
+	return true;
+}
+
+static void queue(struct request *r)
+{
+	struct err err;
+	status st = request_move(r, EV_PREPARED, NULL, &err);
+
+	assert(st == ST_OK);
+	(void)st;
+}
+
 /* ids become the request's. */
 static void enqueue(struct prepare *p, struct tok_ids *ids)
 {
 	uint64_t len_max = router_len_max(p->rt);
 	uint64_t n_answer = p->explicit_max ? p->max_tokens : 1;
+	struct requests *set = &p->rt->requests;
 	struct request *r = p->r;
-	struct err err;
-	status st;
 
 	if (ids->n > len_max || n_answer > len_max - ids->n) {
 		fail_length(p, ids->n, MIN(n_answer, INT64_MAX));
+		return;
+	}
+	if (r->score && ids->n > API_SCORED_MAX) {
+		fail_scores(p, ids->n);
 		return;
 	}
 	r->ids = ids->v;
@@ -65,13 +110,16 @@ static void enqueue(struct prepare *p, struct tok_ids *ids)
 	ids->v = NULL;
 	ids->n = ids->cap = 0;
 	r->max_tokens = (uint32_t)MIN(p->max_tokens, len_max - r->n_ids);
+	if (!copy_to_others(p))
+		return;
 	metrics_observe(&p->rt->metrics, HIST_stage_prepare,
 		(double)(clock_ns() - p->begun_ns) / NS_PER_S);
 	r->prepare = NULL;
 	router_wake(p->rt);
 	mem_give(p);
-	st = request_move(r, EV_PREPARED, NULL, &err);
-	assert(st == ST_OK);
+	queue(r);
+	for (uint32_t k = 1; k < r->n_choices; k++)
+		queue(requests_find(set, r->seq + k));
 }
 
 static void on_encoded(void *ctx, struct encode_result *result)

@@ -28,14 +28,13 @@ uint32_t request_generated(const struct request *r)
 
 static bool is_stop_id(const struct request *r, uint32_t token)
 {
-	for (uint32_t i = 0; !r->ignore_eos && i < r->n_stop_ids; i++)
+	for (uint32_t i = 0; i < r->n_stop_ids; i++)
 		if (r->stop_ids[i] == token)
 			return true;
 	return false;
 }
 
-/* false: it is no token, or there is no memory to remember it; the request failed. */
-static bool append(struct request *r, uint32_t token)
+bool request_append(struct request *r, uint32_t token)
 {
 	struct api_error e;
 
@@ -64,76 +63,23 @@ static bool append(struct request *r, uint32_t token)
 	return true;
 }
 
-static enum request_finish add_token(struct request *r, uint32_t token)
+enum request_finish request_add_token(struct request *r, const struct request_token *t)
 {
-	if (is_stop_id(r, token))
-		return REQUEST_STOP;
-	if (ops_of(r)->deliver(r->set->self, r, token))
+	struct request_token last = *t;
+
+	last.ends = is_stop_id(r, t->token);
+	if (ops_of(r)->deliver(r->set->self, r, &last) || last.ends)
 		return REQUEST_STOP;
 	return request_generated(r) >= r->max_tokens ? REQUEST_LENGTH : REQUEST_OPEN;
 }
 
 static void take_token(struct request *r, const void *what)
 {
-	const struct wire_token *t = what;
+	const struct request_token *t = what;
 
 	/* d alone ends the sequence, by the same rules: its word follows. */
-	if (append(r, t->token))
-		add_token(r, t->token);
-}
-
-static bool keep_lease(struct request *r, const struct msg_prefilled *m)
-{
-	size_t n = wire_count(m->pages, uint32_t);
-	uint32_t *pages = mem_regrow(r->pages, MAX(n, 1u) * sizeof(*pages));
-
-	if (pages == NULL)
-		return false;
-	memcpy(pages, m->pages.at, n * sizeof(*pages));
-	r->pages = pages;
-	r->n_pages = (uint32_t)n;
-	r->lease = m->lease;
-	r->p_slot = (uint32_t)m->slot;
-	r->n_state = (uint32_t)m->n_tokens;
-	r->leased = true;
-	return true;
-}
-
-static void prefilled(struct request *r, const void *what)
-{
-	const struct msg_prefilled *m = what;
-	enum request_finish finish;
-	struct wire_first first;
-	struct api_error e;
-
-	if (m->n_tokens != r->n_ids || m->lease == 0 ||
-		wire_count(m->first, struct wire_first) != 1 ||
-		wire_count(m->pages, uint32_t) !=
-			CEIL_DIV(m->n_tokens, TOKENS_PER_PAGE)) {
-		request_fire(r, EV_PREFILLED, m); /* a breach, in PLACE */
-		return;
-	}
-	if (!keep_lease(r, m)) {
-		api_error_set(&e, 503, "overloaded", NULL,
-			"The router has no memory left for this request.");
-		request_fire(r, EV_FAILED, &e);
-		return;
-	}
-	r->prefilled_ns = clock_ns();
-	r->place_ns = r->prefilled_ns;
-	r->pulls_failed = 0;
-	request_lighten_prefill(r);
-	wire_get(m->first, 0, &first, sizeof(first));
-	if (!append(r, first.token))
-		return;
-	finish = add_token(r, first.token);
-	if (r->state != RQ_PLACE)
-		return; /* the client's side gave up while it was told */
-	r->finish = finish;
-	if (finish != REQUEST_OPEN)
-		request_fire(r, EV_FIRST_ENDS, NULL);
-	else if (r->d != NULL)
-		request_fire(r, EV_PLACED, NULL);
+	if (request_append(r, t->token))
+		request_add_token(r, t);
 }
 
 static void first_ends(struct request *r, const void *what)
@@ -265,12 +211,13 @@ static const struct row rows[RQ__STATES][EV__EVENTS] =
 		[RQ_QUEUED] =
 			{
 				[EV_DISPATCHED] = {RQ_PREFILL, dispatched},
+				[EV_SHARED] = {RQ_PLACE, request_shared},
 				[EV_CANCELLED] = {RQ_DONE, request_end_cancelled},
 				[EV_FAILED] = {RQ_DONE, request_end_failed},
 			},
 		[RQ_PREFILL] =
 			{
-				[EV_PREFILLED] = {RQ_PLACE, prefilled},
+				[EV_PREFILLED] = {RQ_PLACE, request_prefilled},
 				[EV_P_FINISHED] = {RQ_DONE, request_end_p_finished},
 				[EV_P_LATER] = {RQ_QUEUED, requeue},
 				[EV_P_REJECTED] = {RQ_DONE, request_end_p_rejected},

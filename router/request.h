@@ -19,6 +19,11 @@
  *           when it has not by the end
  * DONE      the client's side has its end; claims may be outstanding
  *
+ * Several choices of one prompt are several requests with consecutive numbers. The first
+ * one leads: it alone is prefilled, for all of them, while the others wait in QUEUED;
+ * then each goes its own way from PLACE on, with a lease of its own, and if its state
+ * is lost it is prefilled alone.
+ *
  * A claim is what one worker holds for one attempt. It outlives the state, and ends by
  * that worker's word (freed, rejected) or by its loss; the record lives until then. */
 #ifndef ROUTER_REQUEST_H
@@ -48,11 +53,12 @@ enum request_state {
 #define REQUEST_EVENT_MAP(X)                                                             \
 	X(PREPARED, us)     /* NULL; ids are set */                                      \
 	X(DISPATCHED, us)   /* struct request_route */                                   \
+	X(SHARED, us)       /* struct request_share */                                   \
 	X(PREFILLED, peer)  /* struct msg_prefilled */                                   \
 	X(FIRST_ENDS, us)   /* NULL; finish is set */                                    \
 	X(PLACED, us)       /* struct request_route, d only; or NULL */                  \
 	X(ADOPTED, peer)    /* struct msg_adopted */                                     \
-	X(TOKEN, peer)      /* struct wire_token */                                      \
+	X(TOKEN, peer)      /* struct request_token */                                   \
 	X(P_FINISHED, peer) /* struct msg_finished */                                    \
 	X(D_FINISHED, peer) /* struct msg_finished */                                    \
 	X(P_LATER, peer)    /* struct msg_rejected */                                    \
@@ -86,6 +92,21 @@ struct request_route {
 	struct fleet_hold p_hold, d_hold;
 };
 
+/* A prompt was computed for several choices: this one's part of it. */
+struct request_share {
+	const struct request *leader;
+	const struct msg_prefilled *m;
+	uint32_t k; /* its place among the choices of that prefill */
+};
+
+/* One more token. */
+struct request_token {
+	uint32_t token;
+	float logprob;
+	struct bytes tops; /* struct wire_logprob each, the likeliest at its place */
+	bool ends;         /* a stop token: it ends the answer and has no text */
+};
+
 struct request_claim {
 	struct worker_view *w;
 	uint32_t attempt;
@@ -115,7 +136,16 @@ struct request {
 	double temperature, top_p, min_p;
 	uint32_t top_k;
 	uint64_t seed;
-	bool ignore_eos;
+	double presence, frequency, repetition; /* repetition 0: off */
+	const struct gen_bias *bias;            /* n_bias; outlive it */
+	uint32_t n_bias;
+	uint32_t min_tokens;
+	uint32_t top_logprobs;
+	bool score; /* logprobs of the prompt are wanted, with score_top likeliest */
+	uint32_t score_top;
+	uint32_t n_choices;       /* that it leads, itself included; others 1 */
+	uint32_t choice;          /* its own number */
+	uint64_t leader;          /* seq; 0: it leads or goes alone */
 	enum output_mode mode;    /* how its text is to be read */
 	const uint32_t *stop_ids; /* end the answer and give no text; outlive it */
 	uint32_t n_stop_ids;
@@ -129,7 +159,12 @@ struct request {
 	bool front;                /* the next QUEUED is entered at the head */
 	uint32_t replays;
 	uint32_t pulls_failed; /* of this lease */
+	bool shared;           /* its prefill was shared out */
+	uint32_t n_scored;     /* prompt tokens whose logprobs have come */
 	uint64_t lease;
+	uint64_t lease_group; /* the first lease of that state; 0: it is the only one */
+	uint64_t lease_seq;   /* under which request p has it */
+	uint32_t lease_attempt;
 	uint32_t *pages; /* at p; mem_take */
 	uint32_t n_pages, p_slot, n_state;
 	struct request_claim claim[REQUEST_CLAIMS_MAX];
@@ -161,7 +196,10 @@ struct request_ops {
 	void (*send_release)(void *self, struct request *r, struct worker_view *w);
 	void (*stop_prepare)(void *self, struct request *r);
 	/* The text of one more token; true when a stop string ended the text. */
-	bool (*deliver)(void *self, struct request *r, uint32_t token);
+	bool (*deliver)(void *self, struct request *r, const struct request_token *token);
+	/* Logprobs of prompt tokens from m->from on, in order; from 1 again in a replay.
+	 */
+	void (*score)(void *self, struct request *r, const struct msg_prompt_logprobs *m);
 	/* Once, at DONE. */
 	void (*end)(void *self, struct request *r);
 };
@@ -180,6 +218,15 @@ void request_freed(struct request *r, struct worker_view *w, uint32_t attempt);
 void request_return(struct request *r, struct worker_view *w, uint32_t attempt);
 /* w is lost, or has forgotten everything: claims on it end. */
 void request_worker_lost(struct request *r, struct worker_view *w, const char *text);
+
+/* It has nothing to do before its leader was prefilled. */
+bool request_waits(const struct request *r);
+/* Choices that its next prefill is for. */
+uint32_t request_asks(const struct request *r);
+/* Its next prefill gives logprobs of the prompt. */
+bool request_wants_scores(const struct request *r);
+/* A part of them from p. A breach of the protocol ends the request. */
+void request_scores(struct request *r, const struct msg_prompt_logprobs *m);
 
 /* What a route costs; pages for the answer are counted up to REQUEST_AHEAD tokens. */
 #define REQUEST_AHEAD 2048u

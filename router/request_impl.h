@@ -10,6 +10,15 @@
 /* request.c: an event that is ours, so its pair is in the table. */
 void request_fire(struct request *r, enum request_event ev, const void *what);
 
+/* false: it is no token, or there is no memory to remember it; the request failed. */
+bool request_append(struct request *r, uint32_t token);
+/* Tells the client's side; the token is among the ids already. */
+enum request_finish request_add_token(struct request *r, const struct request_token *t);
+
+/* request_prefill.c: rows of the table */
+void request_prefilled(struct request *r, const void *what);
+void request_shared(struct request *r, const void *what);
+
 /* request_claim.c */
 void request_claim(
 	struct request *r, struct worker_view *w, const struct fleet_hold *hold);

@@ -18,6 +18,8 @@
 
 #define ROUTER_NAMES_MAX 32u
 #define ROUTER_ASKS_MAX  32u
+/* Ids that end an answer, the model's and a client's (adopt.stop_ids). */
+#define STOP_IDS_MAX     64u
 
 enum router_exit {
 	EXIT_CLEAN = 0,

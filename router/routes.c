@@ -29,10 +29,8 @@ static void completion(struct router *rt, struct http_req *req)
 
 static struct out_model model_at(const struct router *rt, const char *name)
 {
-	return (struct out_model){.id = name,
-		.root = rt->conf->model,
-		.created = rt->begun_unix_s,
-		.len_max = router_len_max(rt)};
+	return (struct out_model){
+		.id = name, .created = rt->begun_unix_s, .len_max = router_len_max(rt)};
 }
 
 static void models(struct router *rt, struct http_req *req)
@@ -100,6 +98,7 @@ static void metrics(struct router *rt, struct http_req *req)
 	struct sink out;
 
 	rt->metrics.counter[COUNTER_replays] = rt->requests.replays;
+	rt->metrics.counter[COUNTER_breaches] = rt->requests.breaches;
 	sink_init(&out, METRICS_BYTES_MAX);
 	metrics_text(&scene, &out);
 	if (out.full) {

@@ -125,6 +125,7 @@ static const struct request_ops ops = {
 	.send_release = link_send_release,
 	.stop_prepare = prepare_stop,
 	.deliver = call_deliver,
+	.score = call_score,
 	.end = call_request_ended,
 };
 

@@ -47,7 +47,8 @@ class Tally:
 
 
 def run(cmd, minutes, **kw):
-    print("+ " + " ".join(map(str, cmd)), flush=True)
+    text = "+ " + " ".join(map(str, cmd))
+    print(text if len(text) < 200 else text[:197] + "...", flush=True)
     try:
         return subprocess.run(cmd, cwd=ROOT, timeout=minutes * 60, check=False, **kw).returncode
     except subprocess.TimeoutExpired:

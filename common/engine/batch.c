@@ -10,6 +10,7 @@ void batch_place(struct batch *b, struct carve *c, const struct batch_bounds *bo
 	bool feedback)
 {
 	uint64_t rows = bounds->rows_max, seqs = bounds->seqs_max;
+	uint64_t out = bounds->out_max;
 
 	*b = (struct batch){.bounds = *bounds};
 	b->ids = carve_take(c, rows * sizeof(*b->ids));
@@ -19,12 +20,16 @@ void batch_place(struct batch *b, struct carve *c, const struct batch_bounds *bo
 	b->pages = carve_take(c, seqs * bounds->pages_stride * sizeof(*b->pages));
 	b->slot = carve_take(c, seqs * sizeof(*b->slot));
 	b->out_row = carve_take(c, bounds->out_max * sizeof(*b->out_row));
-	b->sample_out = carve_take(c, seqs * sizeof(*b->sample_out));
-	b->how = carve_take(c, seqs * sizeof(*b->how));
-	b->token = feedback ? b->ids : carve_take(c, seqs * sizeof(*b->token));
-	b->logprob = carve_take(c, seqs * sizeof(*b->logprob));
-	b->flags = carve_take(c, seqs * sizeof(*b->flags));
-	b->tag = carve_take(c, seqs * sizeof(*b->tag));
+	b->sample_out = carve_take(c, out * sizeof(*b->sample_out));
+	b->how = carve_take(c, out * sizeof(*b->how));
+	b->token = feedback ? b->ids : carve_take(c, out * sizeof(*b->token));
+	b->logprob = carve_take(c, out * sizeof(*b->logprob));
+	b->flags = carve_take(c, out * sizeof(*b->flags));
+	b->top_id = carve_take(c, out * SAMPLE_TOP_MAX * sizeof(*b->top_id));
+	b->top_logprob = carve_take(c, out * SAMPLE_TOP_MAX * sizeof(*b->top_logprob));
+	b->edits = carve_take(c, seqs * SAMPLE_EDITS_MAX * sizeof(*b->edits));
+	b->tag = carve_take(c, out * sizeof(*b->tag));
+	b->lines = carve_take(c, seqs * sizeof(*b->lines));
 	b->zero_pages = carve_take(c, bounds->zero_max * sizeof(*b->zero_pages));
 	b->zero_slots = carve_take(c, seqs * sizeof(*b->zero_slots));
 }
@@ -33,22 +38,63 @@ void batch_reset(struct batch *b)
 {
 	b->n_rows = b->n_seqs = b->n_out = b->n_sample = 0;
 	b->max_seq_rows = b->max_len = 0;
-	b->n_zero_pages = b->n_zero_slots = 0;
+	b->n_zero_pages = b->n_zero_slots = b->n_lines = 0;
 	b->first[0] = 0;
 	b->version++;
 }
 
-static void add_sample(struct batch *b, const struct eng_chunk *chunk)
+void batch_put_edits(
+	struct batch *b, uint32_t s, const struct row_past *past, struct sample_row *how)
+{
+	how->edits = s * SAMPLE_EDITS_MAX;
+	if (past != NULL && past->n_edits > 0)
+		memcpy(b->edits + how->edits, past->edits,
+			past->n_edits * sizeof(*past->edits));
+}
+
+static void add_sample(struct batch *b, const struct sample_row *how, uint64_t tag)
 {
 	uint32_t i = b->n_sample++;
 
 	b->sample_out[i] = b->n_out - 1;
-	b->how[i] = chunk->how;
-	b->how[i].position = chunk->pos + chunk->n_tokens;
-	b->tag[i] = chunk->tag;
+	b->how[i] = *how;
+	b->tag[i] = tag;
 }
 
-void batch_add_chunk(struct batch *b, const struct eng_chunk *chunk, bool all_logits)
+static void add_scores(struct batch *b, const struct eng_chunk *chunk, uint32_t row)
+{
+	struct sample_row how = {
+		.top_p = 1, .ask = SAMPLE_GIVEN, .n_top = chunk->score_top};
+
+	for (uint32_t i = 0; i < chunk->n_score; i++) {
+		how.given = chunk->score[i];
+		how.position = chunk->pos + i + 1;
+		b->out_row[b->n_out++] = row + i;
+		add_sample(b, &how, chunk->tag);
+	}
+}
+
+static void add_choices(struct batch *b, const struct eng_chunk *chunk, uint32_t s,
+	const struct row_past *past, uint32_t line, bool all_logits)
+{
+	struct sample_row how = chunk->how;
+
+	how.position = chunk->pos + chunk->n_tokens;
+	batch_put_edits(b, s, past, &how);
+	if (past != NULL && past->counts != NULL) {
+		how.line = line;
+		b->lines[b->n_lines++] = (struct count_line){line, past->counts};
+	}
+	for (uint32_t i = 0; i < MAX(chunk->n_choices, 1u); i++) {
+		if (!all_logits)
+			b->out_row[b->n_out++] = b->n_rows - 1;
+		add_sample(b, &how, chunk->tag);
+		how.choice++;
+	}
+}
+
+void batch_add_chunk(struct batch *b, const struct eng_chunk *chunk,
+	const struct row_past *past, uint32_t first_line, bool all_logits)
 {
 	uint32_t s = b->n_seqs++, row = b->n_rows, end = chunk->pos + chunk->n_tokens;
 
@@ -66,10 +112,9 @@ void batch_add_chunk(struct batch *b, const struct eng_chunk *chunk, bool all_lo
 	b->n_rows += chunk->n_tokens;
 	b->first[s + 1] = b->n_rows;
 	b->slot[s] = chunk->slot;
-	if (chunk->sample && !all_logits)
-		b->out_row[b->n_out++] = b->n_rows - 1;
+	add_scores(b, chunk, row);
 	if (chunk->sample)
-		add_sample(b, chunk);
+		add_choices(b, chunk, s, past, first_line + s, all_logits);
 	for (uint32_t i = chunk->zero_from; i < chunk->n_pages; i++)
 		b->zero_pages[b->n_zero_pages++] = chunk->pages[i];
 	if (chunk->pos == 0)
@@ -125,4 +170,24 @@ struct op_rows batch_rows(const struct batch *b)
 		.slot = b->slot,
 		.max_seq_rows = b->max_seq_rows,
 		.max_len = b->max_len};
+}
+
+struct eng_token batch_token(
+	const struct batch *b, uint32_t i, struct eng_logprob (*top)[SAMPLE_TOP_MAX])
+{
+	const struct sample_row *how = &b->how[i];
+	uint64_t at = (uint64_t)i * SAMPLE_TOP_MAX;
+
+	for (uint32_t k = 0; k < how->n_top; k++)
+		top[i][k] =
+			(struct eng_logprob){b->top_id[at + k], b->top_logprob[at + k]};
+	return (struct eng_token){.tag = b->tag[i],
+		.token = b->token[i],
+		.position = how->position,
+		.logprob = b->logprob[i],
+		.flags = b->flags[i],
+		.choice = how->choice,
+		.scored = (how->ask & SAMPLE_GIVEN) != 0,
+		.n_top = how->n_top,
+		.top = top[i]};
 }

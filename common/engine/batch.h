@@ -5,14 +5,21 @@
 #define COMMON_ENGINE_BATCH_H
 #include "common/engine/carve.h"
 #include "common/engine/engine.h"
+#include "common/engine/past.h"
 #include "kernels/ops.h"
 
 struct batch_bounds {
 	uint32_t rows_max;
 	uint32_t seqs_max;
-	uint32_t out_max;      /* rows of logits */
+	uint32_t out_max;      /* rows of logits that are wanted; all may be sampled */
 	uint32_t pages_stride; /* pages of one sequence */
 	uint32_t zero_max;     /* pages to be zeroed */
+};
+
+/* A line of op_sample.counts that is filled before anything is computed. */
+struct count_line {
+	uint32_t line;
+	const uint16_t *counts; /* [V], of a row_past */
 };
 
 struct batch {
@@ -30,7 +37,13 @@ struct batch {
 	uint32_t *token;
 	float *logprob;
 	uint32_t *flags;
-	uint64_t *tag; /* [n_sample], for results */
+	uint32_t *top_id; /* [n_sample][SAMPLE_TOP_MAX] */
+	float *top_logprob;
+	struct sample_edit *edits; /* [n_seqs][SAMPLE_EDITS_MAX] */
+	uint64_t *tag;             /* [n_sample], for results */
+	/* Host only. */
+	struct count_line *lines;
+	uint32_t n_lines;
 	/* Before anything is computed these are set to zero. */
 	uint32_t *zero_pages, *zero_slots;
 	uint32_t n_zero_pages, n_zero_slots;
@@ -42,12 +55,21 @@ void batch_place(struct batch *b, struct carve *c, const struct batch_bounds *bo
 	bool feedback);
 /* Ready for chunks. */
 void batch_reset(struct batch *b);
-/* Append a chunk; the caller has checked it against the bounds. all_logits: every row is
- * an out row, otherwise the last one of a sampled chunk. */
-void batch_add_chunk(struct batch *b, const struct eng_chunk *chunk, bool all_logits);
+/* Append a chunk; the caller has checked it against the bounds. past: of a chunk whose
+ * rows need one, else NULL; first_line: of the counts that chunks may use, one each.
+ * all_logits: every row is an out row, otherwise those that are scored, then the last one
+ * once for each choice that is sampled. */
+void batch_add_chunk(struct batch *b, const struct eng_chunk *chunk,
+	const struct row_past *past, uint32_t first_line, bool all_logits);
+/* Copies the edits of row or chunk s and says so in how. */
+void batch_put_edits(
+	struct batch *b, uint32_t s, const struct row_past *past, struct sample_row *how);
 /* dst gets what another rank needs of src to compute the same (not how to sample).
  * same_rows: only ids, pos and what is to be zeroed can differ. */
 void batch_copy(struct batch *dst, const struct batch *src, bool same_rows);
+/* What came of sampled row i; its likeliest tokens are copied to top[i]. */
+struct eng_token batch_token(
+	const struct batch *b, uint32_t i, struct eng_logprob (*top)[SAMPLE_TOP_MAX]);
 struct op_rows batch_rows(const struct batch *b);
 
 #endif

@@ -58,6 +58,8 @@ status engine_create(
 	struct engine *e = mem_alloc(1, sizeof(*e));
 	status st;
 
+	sem_init(&e->parked, 0, 0);
+	sem_init(&e->unpark, 0, 0);
 	st = engine_setup_prepare(e, options, err);
 	if (st != ST_OK)
 		goto out;

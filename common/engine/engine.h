@@ -18,6 +18,10 @@
 
 struct engine_options {
 	const char *model_dir;
+	const char *config_file; /* config.json; NULL or "": that of model_dir */
+	/* "bf16" or "nvfp4": random weights, model_dir is not read (weights_dummy.h);
+	 * NULL or "": the checkpoint's */
+	const char *dummy;
 	const char *gpus;      /* "cpu:0" or "cpu:0,cpu:1" or "0,1": one rank each */
 	const char *kernels;   /* forced variants, "" for none */
 	uint32_t rows_max;     /* tokens of one prefill pass */
@@ -35,8 +39,12 @@ struct engine_options {
 
 struct engine;
 
-/* Loads the model, chooses kernels, allocates (the plan is logged in bytes first),
- * starts the rank threads. Takes as long as the weights take to read. */
+/* The model that these options name. */
+MUST_CHECK status engine_read_config(
+	const struct engine_options *options, struct model_config *out, struct err *err);
+/* ST_LIMIT: the plan needs more memory than there is. ST_INVALID: the options or a file
+ * of the model. Loads the model, chooses kernels, allocates (the plan is logged in bytes
+ * first), starts the rank threads. Takes as long as the weights take to read. */
 MUST_CHECK status engine_create(
 	struct engine **out, const struct engine_options *options, struct err *err);
 /* The same plan as text, without allocating or reading weights: weights, workspace,
@@ -55,6 +63,17 @@ uint64_t engine_slots(const struct engine *e);
 uint32_t engine_len_max(const struct engine *e);
 void engine_report(const struct engine *e, struct sink *out); /* kernel table */
 
+/* Choices that are sampled from one row. */
+#define ENG_CHOICES_MAX 128u
+
+/* What a sampled row has behind it. Read during the call only. */
+struct eng_past {
+	const struct sample_edit *edits; /* how.n_bias biases, then how.n_bans bans */
+	/* The prompt and what was generated, for a penalty. */
+	const uint32_t *ids;
+	uint32_t n_ids, n_prompt;
+};
+
 /* One chunk of a prefill pass. Pointers are read during the call only. */
 struct eng_chunk {
 	uint64_t tag; /* the caller's; comes back in results */
@@ -66,13 +85,24 @@ struct eng_chunk {
 	uint32_t zero_from; /* pages[zero_from..] and, when pos = 0, the slot are zeroed
 			       first */
 	uint32_t slot;
-	bool sample;           /* draw a token from the last row's logits with `how` */
-	struct sample_row how; /* position is set by the engine: pos + n_tokens */
+	bool sample; /* draw a token from the last row's logits with `how` */
+	/* position, line and edits are set by the engine; position: pos + n_tokens */
+	struct sample_row how;
+	uint32_t n_choices; /* drawn: how.choice, how.choice + 1, ...; 0 is 1 */
+	struct eng_past past;
+	/* Not with options.logits: the first n_score rows give the logprob of score[i]
+	 * as the token behind row i, and of the score_top likeliest. */
+	const uint32_t *score;
+	uint32_t n_score, score_top;
 };
 
+/* Rows that a pass may score and sample together. */
+uint32_t engine_out_max(const struct engine *e);
+
 /* Queue one pass (sum of n_tokens <= rows_max, n <= seqs_max). ST_AGAIN: two passes are
- * queued already. ST_INVALID: an id is not below the model's vocabulary. *epoch
- * identifies its result. After ENG_FAILED was polled, every command is ST_DEVICE. */
+ * queued already. ST_LIMIT: no request memory. ST_INVALID: an id is not below the model's
+ * vocabulary. *epoch identifies its result. After ENG_FAILED was polled, every command is
+ * ST_DEVICE. */
 MUST_CHECK status engine_prefill(
 	struct engine *e, const struct eng_chunk *chunks, uint32_t n, uint64_t *epoch);
 bool engine_prefill_room(const struct engine *e);
@@ -85,18 +115,19 @@ struct eng_join {
 	uint32_t n_tokens; /* covered by the state; the next input stands at this position
 			    */
 	uint32_t input;    /* token to feed first */
-	struct sample_row how; /* position is set by the engine for each step */
+	struct sample_row how; /* position, line and edits are set by the engine */
+	struct eng_past past;  /* with the input, not with forced ones */
 	uint32_t steps_max;    /* the row stops by itself after this many tokens */
 	/* tools: inputs of the steps after the first, or NULL; borrowed until ENG_LEFT */
 	const uint32_t *forced;
 	uint32_t n_forced;
 };
 
-/* ST_LIMIT: seqs_max rows are joined. ST_INVALID: an input is not below the vocabulary.
- * A row whose pages are full waits until engine_grow. A row that stopped by steps_max,
- * or because its logits were not finite (SAMPLE_NAN), still has to be left. Pages behind
- * those that n_tokens covers are growth pages. Join, grow and leave give ST_AGAIN when
- * more commands wait than rank 0 takes in one step. */
+/* ST_LIMIT: seqs_max rows are joined, or no request memory. ST_INVALID: an input is not
+ * below the vocabulary. A row whose pages are full waits until engine_grow. A row that
+ * stopped by steps_max, or because its logits were not finite (SAMPLE_NAN), still has to
+ * be left. Pages behind those that n_tokens covers are growth pages. Join, grow and leave
+ * give ST_AGAIN when more commands wait than rank 0 takes in one step. */
 MUST_CHECK status engine_join(struct engine *e, const struct eng_join *join);
 /* Further pages for a row. The engine zeroes a growth page when the row enters it. */
 MUST_CHECK status engine_grow(
@@ -107,19 +138,28 @@ MUST_CHECK status engine_leave(struct engine *e, uint64_t tag);
 
 enum eng_kind { ENG_PREFILLED, ENG_STEP, ENG_LEFT, ENG_FAILED };
 
+struct eng_logprob {
+	uint32_t token;
+	float logprob;
+};
+
 struct eng_token {
 	uint64_t tag;
 	uint32_t token;
 	uint32_t position; /* absolute, of this token */
 	float logprob;
 	uint32_t flags; /* SAMPLE_NAN */
+	uint32_t choice;
+	bool scored; /* it was given, not drawn */
+	uint32_t n_top;
+	const struct eng_logprob *top; /* as long as the result */
 };
 
 struct eng_result {
 	enum eng_kind kind;
 	uint64_t epoch; /* PREFILLED: of the pass; STEP: number of the step */
-	/* PREFILLED: sampled chunks; STEP: rows advanced; LEFT: one, the input that would
-	 * have been next, at its position */
+	/* PREFILLED: scored and sampled rows, in order; STEP: rows advanced; LEFT: one,
+	 * the input that would have been next, at its position */
 	const struct eng_token *tokens;
 	uint32_t n;
 	uint32_t n_rows; /* tokens computed in the pass or step */
@@ -132,6 +172,12 @@ struct eng_result {
 int engine_fd(const struct engine *e);
 /* The next result or NULL; valid until the next call. */
 const struct eng_result *engine_poll(struct engine *e);
+
+/* No rank is inside a pass or step between the two, nor is anything enqueued: for calls
+ * that wait for devices (kernels/backend.h). engine_park waits for the end of what is
+ * running; it is the one call that blocks. */
+void engine_park(struct engine *e);
+void engine_unpark(struct engine *e);
 
 /* Tools: called on rank 0's thread after each layer (layer = 0.., then n_layers for the
  * final norm) of a prefill pass with the residual of all rows as F32. Set before the

@@ -2,6 +2,8 @@
 #include "common/engine/engine_impl.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 static bool pages_valid(const struct engine *e, const uint32_t *pages, uint32_t n)
@@ -24,7 +26,7 @@ static bool ids_valid(const struct engine *e, const uint32_t *ids, uint32_t n)
 static void check_chunks(
 	const struct engine *e, const struct eng_chunk *chunks, uint32_t n)
 {
-	uint64_t rows = 0;
+	uint64_t rows = 0, out = 0;
 
 	assert(n > 0 && n <= e->o.seqs_max);
 	for (uint32_t i = 0; i < n; i++) {
@@ -32,13 +34,16 @@ static void check_chunks(
 		uint64_t end = (uint64_t)c->pos + c->n_tokens;
 
 		rows += c->n_tokens;
+		out += c->n_score + (c->sample ? MAX(c->n_choices, 1u) : 0);
+		assert(c->n_score <= c->n_tokens && c->score_top <= SAMPLE_TOP_MAX);
+		assert(!e->o.logits || (c->n_score == 0 && c->n_choices <= 1));
 		assert(c->n_tokens > 0 && end <= e->plan.len_max);
 		assert((uint64_t)c->n_pages * PAGE_TOKENS >= end);
 		assert(c->n_pages <= e->pass_bounds.pages_stride);
 		assert(pages_valid(e, c->pages, c->n_pages));
 		assert(c->slot > 0 && c->slot < e->plan.n_slots);
 	}
-	assert(rows <= e->o.rows_max);
+	assert(rows <= e->o.rows_max && out <= engine_out_max(e));
 }
 
 bool engine_prefill_room(const struct engine *e)
@@ -56,11 +61,48 @@ static uint32_t free_pass(const struct engine *e)
 	return i;
 }
 
+uint32_t engine_out_max(const struct engine *e)
+{
+	return e->pass_bounds.out_max;
+}
+
+/* Every id of a chunk that the device will index with. */
+static bool chunk_valid(const struct engine *e, const struct eng_chunk *c)
+{
+	return ids_valid(e, c->ids, c->n_tokens) && ids_valid(e, c->score, c->n_score) &&
+	       ids_valid(e, c->past.ids, c->past.n_ids);
+}
+
+static void release_pasts(struct pass_buffer *p)
+{
+	for (uint32_t i = 0; i < p->n_past; i++)
+		past_release(p->past[i]);
+	p->n_past = 0;
+}
+
+static status make_pasts(struct engine *e, struct pass_buffer *p,
+	const struct eng_chunk *chunks, uint32_t n)
+{
+	status st = ST_OK;
+
+	for (uint32_t i = 0; st == ST_OK && i < n; i++) {
+		p->past[i] = NULL;
+		if (chunks[i].sample)
+			st = past_make(&p->past[i], &chunks[i].how, &chunks[i].past,
+				e->config.vocab);
+		p->n_past = i + 1;
+	}
+	if (st != ST_OK)
+		release_pasts(p);
+	return st;
+}
+
 status engine_prefill(
 	struct engine *e, const struct eng_chunk *chunks, uint32_t n, uint64_t *epoch)
 {
 	struct command c = {.kind = CMD_PASS};
-	struct batch *b;
+	struct pass_buffer *p;
+	status st;
 
 	if (e->control.failed)
 		return ST_DEVICE;
@@ -68,16 +110,23 @@ status engine_prefill(
 		return ST_AGAIN;
 	check_chunks(e, chunks, n);
 	for (uint32_t i = 0; i < n; i++)
-		if (!ids_valid(e, chunks[i].ids, chunks[i].n_tokens))
+		if (!chunk_valid(e, &chunks[i]))
 			return ST_INVALID;
 	c.index = free_pass(e);
-	b = &e->passes[c.index].batch;
-	batch_reset(b);
+	p = &e->passes[c.index];
+	st = make_pasts(e, p, chunks, n);
+	if (st != ST_OK)
+		return st;
+	batch_reset(&p->batch);
+	/* Lines 1..seqs_max belong to the rows of steps. */
 	for (uint32_t i = 0; i < n; i++)
-		batch_add_chunk(b, &chunks[i], e->o.logits);
+		batch_add_chunk(&p->batch, &chunks[i], p->past[i], e->o.seqs_max + 1,
+			e->o.logits);
 	c.epoch = e->control.epoch + 1;
-	if (!chan_push(e->commands, &c))
+	if (!chan_push(e->commands, &c)) {
+		release_pasts(p);
 		return ST_AGAIN;
+	}
 	e->control.pass_used[c.index] = true;
 	e->control.passes_queued++;
 	*epoch = ++e->control.epoch;
@@ -116,6 +165,14 @@ static void write_pages(
 		n * sizeof(*pages));
 }
 
+static bool join_valid(const struct engine *e, const struct eng_join *join)
+{
+	uint32_t n_forced = join->forced == NULL ? 0 : join->n_forced;
+
+	return join->input < e->config.vocab && ids_valid(e, join->forced, n_forced) &&
+	       ids_valid(e, join->past.ids, join->past.n_ids);
+}
+
 status engine_join(struct engine *e, const struct eng_join *join)
 {
 	struct table *t = free_table(e);
@@ -125,13 +182,14 @@ status engine_join(struct engine *e, const struct eng_join *join)
 		return ST_DEVICE;
 	if (t == NULL)
 		return ST_LIMIT;
-	if (join->input >= e->config.vocab ||
-		!ids_valid(e, join->forced, join->forced == NULL ? 0 : join->n_forced))
+	if (!join_valid(e, join))
 		return ST_INVALID;
 	assert(find_table(e, join->tag) == NULL);
 	assert((uint64_t)join->n_pages * PAGE_TOKENS >= join->n_tokens);
 	assert(join->slot > 0 && join->slot < e->plan.n_slots);
 	*t = (struct table){.tag = join->tag};
+	if (past_make(&t->past, &join->how, &join->past, e->config.vocab) != ST_OK)
+		return ST_LIMIT;
 	write_pages(e, t, join->pages, join->n_pages);
 	t->n_pages = join->n_pages;
 	c.join = (struct row_terms){.tag = join->tag,
@@ -142,10 +200,14 @@ status engine_join(struct engine *e, const struct eng_join *join)
 		.input = join->input,
 		.steps = join->steps_max,
 		.how = join->how,
+		.past = t->past,
+		.fresh = true,
 		.forced = join->forced,
 		.n_forced = join->forced == NULL ? 0 : join->n_forced};
-	if (!chan_push(e->commands, &c))
+	if (!chan_push(e->commands, &c)) {
+		past_release(t->past);
 		return ST_AGAIN;
+	}
 	t->used = true;
 	return ST_OK;
 }
@@ -180,6 +242,22 @@ status engine_leave(struct engine *e, uint64_t tag)
 		return ST_AGAIN;
 	t->leaving = true;
 	return ST_OK;
+}
+
+void engine_park(struct engine *e)
+{
+	struct command c = {.kind = CMD_PARK};
+
+	/* Rank 0 empties the ring before it starts anything. */
+	while (!chan_push(e->commands, &c))
+		sched_yield();
+	while (sem_wait(&e->parked) < 0 && errno == EINTR)
+		;
+}
+
+void engine_unpark(struct engine *e)
+{
+	sem_post(&e->unpark);
 }
 
 int engine_fd(const struct engine *e)
@@ -225,11 +303,14 @@ const struct eng_result *engine_poll(struct engine *e)
 	if (!next_outcome(e))
 		return NULL;
 	e->control.holding = true;
-	if (o->pass != NO_BUFFER)
+	if (o->pass != NO_BUFFER) {
 		e->control.passes_queued--;
+		release_pasts(&e->passes[o->pass]);
+	}
 	if (o->result.kind == ENG_LEFT) {
 		o->result.tokens = &o->last;
-		e->control.tables[o->table].used = false;
+		past_release(e->control.tables[o->table].past);
+		e->control.tables[o->table] = (struct table){0};
 	}
 	if (o->result.kind == ENG_FAILED)
 		e->control.failed = true;

@@ -11,11 +11,14 @@
 #include "common/engine/collective.h"
 #include "common/engine/eng_plan.h"
 #include "common/engine/engine.h"
+#include "common/engine/past.h"
 #include "common/engine/rows.h"
+#include "common/engine/step_graph.h"
 #include "common/engine/workspace.h"
 #include "common/model/weights.h"
 #include "kernels/registry.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 /* Two passes may be queued; a third buffer holds the result that is being read. */
@@ -28,7 +31,15 @@
 enum phase { PHASE_PREFILL, PHASE_DECODE };
 
 /* Control thread to rank 0. */
-enum command_kind { CMD_PASS, CMD_JOIN, CMD_GROW, CMD_LEAVE, CMD_GIVE, CMD_STOP };
+enum command_kind {
+	CMD_PASS,
+	CMD_JOIN,
+	CMD_GROW,
+	CMD_LEAVE,
+	CMD_GIVE,
+	CMD_PARK,
+	CMD_STOP
+};
 
 struct command {
 	enum command_kind kind;
@@ -57,14 +68,18 @@ struct work {
 
 struct pass_buffer {
 	struct batch batch;
-	struct eng_token *tokens; /* [seqs_max] */
-	float *logits;            /* options.logits: [rows_max][V] */
+	struct eng_token *tokens;                  /* [out_max] */
+	struct eng_logprob (*top)[SAMPLE_TOP_MAX]; /* [out_max] */
+	float *logits;                             /* options.logits: [rows_max][V] */
+	struct row_past **past; /* [seqs_max], the control thread's; n_past of them */
+	uint32_t n_past;
 };
 
 struct step_buffer {
-	struct eng_token *tokens; /* [seqs_max] */
-	float *logits;            /* options.logits: [seqs_max][V] */
-	bool out;                 /* rank 0's: handed to the control thread */
+	struct eng_token *tokens;                  /* [seqs_max] */
+	struct eng_logprob (*top)[SAMPLE_TOP_MAX]; /* [seqs_max] */
+	float *logits;                             /* options.logits: [seqs_max][V] */
+	bool out; /* rank 0's: handed to the control thread */
 };
 
 struct rank {
@@ -82,6 +97,7 @@ struct rank {
 	struct workspace ws;
 	struct batch pass, step; /* a follower's copies; rank 0 uses step only */
 	struct chan *work;       /* follower */
+	struct step_graphs graphs;
 	pthread_t thread;
 	bool running;
 	status started;     /* of the thread that allocated and loaded */
@@ -94,6 +110,7 @@ struct table {
 	uint64_t tag;
 	bool used, leaving;
 	uint32_t n_pages;
+	struct row_past *past;
 };
 
 struct control {
@@ -140,6 +157,7 @@ struct engine {
 	struct control control;
 	struct tap tap;
 	struct route route;
+	sem_t parked, unpark; /* rank 0 stands at a step boundary; it may go on */
 
 	_Atomic uint64_t n_allreduces, n_steps, n_passes, n_nan_rows, busy_ns;
 	_Atomic uint64_t busy_since; /* 0: rank 0 has nothing to do */

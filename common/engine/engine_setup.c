@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/model/weights_dummy.h"
 
 #include <math.h>
 #include <string.h>
@@ -39,13 +40,34 @@ static status open_devices(struct engine *e, struct err *err)
 	}
 }
 
+static bool is_given(const char *option)
+{
+	return option != NULL && option[0] != 0;
+}
+
+status engine_read_config(
+	const struct engine_options *o, struct model_config *out, struct err *err)
+{
+	if (is_given(o->config_file))
+		return model_config_load_file(out, o->config_file, err);
+	return model_config_load(out, o->model_dir, err);
+}
+
 static status open_weights(struct engine *e, struct err *err)
 {
+	bool dummy = is_given(e->o.dummy);
+	enum dummy_format format = DUMMY_BF16;
 	status st = weights_check_ranks(&e->config, e->n_ranks, err);
 
-	for (uint32_t i = 0; st == ST_OK && i < e->n_ranks; i++)
-		st = weights_open(&e->rank[i].files, &e->config, e->o.model_dir, i,
-			e->n_ranks, err);
+	if (st == ST_OK && dummy)
+		st = dummy_format_of(e->o.dummy, &format, err);
+	for (uint32_t i = 0; st == ST_OK && i < e->n_ranks; i++) {
+		struct weights **w = &e->rank[i].files;
+
+		st = dummy ? weights_open_dummy(w, &e->config, format, i, e->n_ranks, err)
+			   : weights_open(
+				     w, &e->config, e->o.model_dir, i, e->n_ranks, err);
+	}
 	return st;
 }
 
@@ -153,7 +175,7 @@ static status plan_memory(struct engine *e, struct err *err)
 	stride = CEIL_DIV(p->len_max, PAGE_TOKENS);
 	e->pass_bounds = (struct batch_bounds){.rows_max = e->o.rows_max,
 		.seqs_max = e->o.seqs_max,
-		.out_max = e->shapes.out_max,
+		.out_max = e->o.rows_max + e->o.seqs_max + ENG_CHOICES_MAX,
 		.pages_stride = stride,
 		.zero_max = (uint32_t)p->n_pages};
 	e->step_bounds = (struct batch_bounds){.rows_max = e->o.seqs_max,
@@ -198,6 +220,20 @@ static status choose_kernels(struct engine *e, struct err *err)
 	return st;
 }
 
+/* ST_LIMIT is the memory plan's; a file beyond what its reader takes is a bad file. */
+static status open_model(struct engine *e, struct err *err)
+{
+	status st = engine_read_config(&e->o, &e->config, err);
+
+	if (st == ST_OK)
+		st = open_devices(e, err);
+	if (st == ST_OK)
+		st = open_weights(e, err);
+	if (st == ST_LIMIT)
+		st = err->code = ST_INVALID;
+	return st;
+}
+
 status engine_setup_prepare(
 	struct engine *e, const struct engine_options *o, struct err *err)
 {
@@ -206,11 +242,7 @@ status engine_setup_prepare(
 	e->o = *o;
 	st = check_options(o, err);
 	if (st == ST_OK)
-		st = model_config_load(&e->config, o->model_dir, err);
-	if (st == ST_OK)
-		st = open_devices(e, err);
-	if (st == ST_OK)
-		st = open_weights(e, err);
+		st = open_model(e, err);
 	if (st == ST_OK)
 		st = layout_compute(&e->layout, &e->config, 0, e->n_ranks, o->kv_dtype,
 			o->conv_dtype, err);
@@ -219,7 +251,8 @@ status engine_setup_prepare(
 	set_shapes(e);
 	if (e->shapes.n_valid > e->shapes.vocab)
 		return err_set(err, ST_INVALID,
-			"%u token ids of the tokenizer, %u rows of the vocabulary",
+			"tokenizer.json: %u token ids, more than the %u rows of the "
+			"vocabulary (vocab_size of config.json)",
 			e->shapes.n_valid, e->shapes.vocab);
 	st = choose_kernels(e, err);
 	return st == ST_OK ? plan_memory(e, err) : st;
@@ -260,7 +293,9 @@ static status allocate_rank(struct engine *e, struct rank *r, struct err *err)
 	(void)place_workspace(r, r->workspace_mem);
 	(void)place_pinned(e, r, r->pinned_mem);
 	st = upload_frequencies(r, err);
-	return st == ST_OK ? engine_load(r, err) : st;
+	if (st == ST_OK)
+		st = engine_load(r, err);
+	return st == ST_OK ? step_graph_capture(r, err) : st;
 }
 
 static uint32_t power_of_two(uint32_t at_least)
@@ -277,13 +312,19 @@ static void allocate_host(struct engine *e)
 	uint64_t seqs = e->o.seqs_max, vocab = e->shapes.vocab;
 
 	for (uint32_t i = 0; i < PASS_BUFFERS; i++) {
-		e->passes[i].tokens = mem_alloc(seqs, sizeof(struct eng_token));
+		struct pass_buffer *p = &e->passes[i];
+		uint64_t out = e->pass_bounds.out_max;
+
+		p->tokens = mem_alloc(out, sizeof(*p->tokens));
+		p->top = mem_alloc(out, sizeof(*p->top));
+		p->past = mem_alloc(seqs, sizeof(*p->past));
 		if (e->o.logits)
 			e->passes[i].logits =
 				mem_alloc(e->o.rows_max * vocab, sizeof(float));
 	}
 	for (uint32_t i = 0; i < STEP_BUFFERS; i++) {
 		e->steps[i].tokens = mem_alloc(seqs, sizeof(struct eng_token));
+		e->steps[i].top = mem_alloc(seqs, sizeof(*e->steps[i].top));
 		if (e->o.logits)
 			e->steps[i].logits = mem_alloc(seqs * vocab, sizeof(float));
 	}
@@ -367,6 +408,7 @@ static void release_rank(struct rank *r)
 	if (r->k != NULL && !shares_kernels(r))
 		kernels_release(r->k);
 	ops = r->b->ops;
+	step_graph_release(r);
 	if (r->s != NULL)
 		ops->stream_destroy(r->s);
 	if (r->io != NULL)
@@ -384,13 +426,21 @@ void engine_setup_release(struct engine *e)
 	for (uint32_t i = 0; i < e->n_ranks; i++)
 		release_rank(&e->rank[i]);
 	for (uint32_t i = 0; i < PASS_BUFFERS; i++) {
+		for (uint32_t k = 0; k < e->passes[i].n_past; k++)
+			past_release(e->passes[i].past[k]);
+		mem_free(e->passes[i].past);
 		mem_free(e->passes[i].tokens);
+		mem_free(e->passes[i].top);
 		mem_free(e->passes[i].logits);
 	}
 	for (uint32_t i = 0; i < STEP_BUFFERS; i++) {
 		mem_free(e->steps[i].tokens);
+		mem_free(e->steps[i].top);
 		mem_free(e->steps[i].logits);
 	}
+	for (uint32_t i = 0; e->control.tables != NULL && i < e->o.seqs_max; i++)
+		if (e->control.tables[i].used)
+			past_release(e->control.tables[i].past);
 	mem_free(e->tables);
 	mem_free(e->control.tables);
 	rows_release(&e->rows);

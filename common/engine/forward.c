@@ -37,6 +37,19 @@ static status clear_state(struct rank *r, const struct batch *b, struct err *err
 	return st;
 }
 
+/* Counts of rows that begin, for the rank that samples. */
+static status fill_counts(struct rank *r, const struct batch *b, struct err *err)
+{
+	uint64_t vocab = r->e->shapes.vocab;
+	status st = ST_OK;
+
+	for (uint32_t i = 0; st == ST_OK && r->index == 0 && i < b->n_lines; i++)
+		st = r->b->ops->upload(r->s,
+			r->ws.counts + (b->lines[i].line - 1) * vocab, b->lines[i].counts,
+			vocab * sizeof(*r->ws.counts), err);
+	return st;
+}
+
 static status embed(struct rank *r, const struct batch *b, struct err *err)
 {
 	struct op_embed op = {
@@ -153,31 +166,37 @@ static status run_layers(
 	return st;
 }
 
-static status head(struct rank *r, const struct batch *b, struct err *err)
+/* Logits of out rows i..i + n - 1, to the beginning of ws.logits. */
+static status head(
+	struct rank *r, const struct batch *b, uint32_t i, uint32_t n, struct err *err)
 {
 	bool tied = r->global[WR_LM_HEAD].data == NULL;
 	struct op_head op = {
 		.logits = r->ws.logits,
 		.x = r->ws.h,
-		.out_row = b->out_row,
+		.out_row = b->out_row + i,
 		.w = &r->global[tied ? WR_EMBED : WR_LM_HEAD],
-		.n_out = b->n_out,
+		.n_out = n,
 	};
 
 	return kernel_head(r->k, op.w->format, r->s, &op, err);
 }
 
 /* Sampled rows i..i + n - 1, whose logits stand one behind the other. */
-static status sample(
-	struct rank *r, const struct batch *b, uint32_t i, uint32_t n, struct err *err)
+static status sample(struct rank *r, const struct batch *b, uint32_t i, uint32_t n,
+	const float *logits, struct err *err)
 {
 	const struct kernel_shapes *s = &r->e->shapes;
 	struct op_sample op = {
 		.token = b->token + i,
 		.logprob = b->logprob + i,
 		.flags = b->flags + i,
-		.logits = r->ws.logits + (uint64_t)b->sample_out[i] * s->vocab,
+		.top_id = b->top_id + (uint64_t)i * SAMPLE_TOP_MAX,
+		.top_logprob = b->top_logprob + (uint64_t)i * SAMPLE_TOP_MAX,
+		.logits = logits,
 		.rows = b->how + i,
+		.edits = b->edits,
+		.counts = r->ws.counts,
 		.n = n,
 		.vocab = s->vocab,
 		.n_valid = s->n_valid,
@@ -188,32 +207,59 @@ static status sample(
 	return kernel_sample(r->k, WF_F32, r->s, &op, err);
 }
 
+/* Logits of all rows are kept; some are sampled. */
+static status sample_some(struct rank *r, const struct batch *b, struct err *err)
+{
+	status st = head(r, b, 0, b->n_out, err);
+
+	for (uint32_t i = 0; st == ST_OK && i < b->n_sample; i++)
+		st = sample(r, b, i, 1,
+			r->ws.logits + (uint64_t)b->sample_out[i] * r->e->shapes.vocab,
+			err);
+	return st;
+}
+
+/* Scored rows can be many more than there is room for logits. */
 static status sample_all(struct rank *r, const struct batch *b, struct err *err)
 {
+	uint32_t most = r->e->shapes.out_max;
 	status st = ST_OK;
 
-	/* Only a pass that returns all logits has other rows between the sampled ones. */
-	if (b->n_out == b->n_sample)
-		return sample(r, b, 0, b->n_sample, err);
-	for (uint32_t i = 0; st == ST_OK && i < b->n_sample; i++)
-		st = sample(r, b, i, 1, err);
+	if (b->n_out != b->n_sample)
+		return sample_some(r, b, err);
+	for (uint32_t i = 0; st == ST_OK && i < b->n_out; i += most) {
+		uint32_t n = MIN(most, b->n_out - i);
+
+		st = head(r, b, i, n, err);
+		if (st == ST_OK)
+			st = sample(r, b, i, n, r->ws.logits, err);
+	}
+	return st;
+}
+
+status forward_compute(
+	struct rank *r, const struct batch *b, enum phase phase, struct err *err)
+{
+	status st = embed(r, b, err);
+
+	if (st == ST_OK)
+		st = run_layers(r, b, phase, err);
+	if (st == ST_OK && r->index == 0)
+		st = sample_all(r, b, err);
 	return st;
 }
 
 status forward_run(
 	struct rank *r, const struct batch *b, enum phase phase, struct err *err)
 {
-	status st;
+	status st = clear_state(r, b, err);
 
-	st = clear_state(r, b, err);
 	if (st == ST_OK)
-		st = embed(r, b, err);
-	if (st == ST_OK)
-		st = run_layers(r, b, phase, err);
-	if (st == ST_OK && r->index == 0 && b->n_out > 0)
-		st = head(r, b, err);
-	if (st == ST_OK && r->index == 0 && b->n_sample > 0)
-		st = sample_all(r, b, err);
+		st = fill_counts(r, b, err);
+	if (st == ST_OK && phase == PHASE_DECODE && step_graph_ready(r))
+		st = step_graph_run(r, b, err);
+	else if (st == ST_OK)
+		st = forward_compute(r, b, phase, err);
 	if (st == ST_OK)
 		st = r->b->ops->stream_sync(r->s, err);
 	return st;

@@ -10,6 +10,10 @@
 MUST_CHECK status forward_run(
 	struct rank *r, const struct batch *b, enum phase phase, struct err *err);
 
+/* The same from embedding to sampling: nothing is cleared before or waited for after. */
+MUST_CHECK status forward_compute(
+	struct rank *r, const struct batch *b, enum phase phase, struct err *err);
+
 /* A layer between two norms: from ws.h to ws.y, which is summed over the ranks. */
 struct layer_args {
 	struct rank *r;

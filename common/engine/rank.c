@@ -6,6 +6,7 @@
 #include "common/base/fault.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 
@@ -140,11 +141,7 @@ static void run_pass(struct leader *l)
 	if (!lead_batch(l, b, PHASE_PREFILL) || !fetch_logits(l, p->logits, b))
 		return;
 	for (uint32_t i = 0; i < b->n_sample; i++)
-		p->tokens[i] = (struct eng_token){.tag = b->tag[i],
-			.token = b->token[i],
-			.position = b->how[i].position,
-			.logprob = b->logprob[i],
-			.flags = b->flags[i]};
+		p->tokens[i] = batch_token(b, i, p->top);
 	count_nan(e, p->tokens, b->n_sample);
 	e->route.at += b->n_rows;
 	bump(&e->n_passes, 1);
@@ -179,7 +176,7 @@ static bool run_step(struct leader *l)
 		.n = b->n_rows,
 		.n_rows = b->n_rows,
 		.logits = s->logits};
-	rows_advance(&e->rows, b, s->tokens);
+	rows_advance(&e->rows, b, s->tokens, s->top);
 	count_nan(e, s->tokens, o.result.n);
 	s->out = true;
 	bump(&e->n_steps, 1);
@@ -196,6 +193,14 @@ static void leave(struct leader *l, uint32_t table)
 
 	rows_leave(&l->r->e->rows, table, &o.last);
 	report(l->r->e, &o);
+}
+
+/* Between two batches all ranks have met, and each has waited for its stream. */
+static void park(struct engine *e)
+{
+	sem_post(&e->parked);
+	while (sem_wait(&e->unpark) < 0 && errno == EINTR)
+		;
 }
 
 static void obey(struct leader *l, const struct command *c)
@@ -219,6 +224,9 @@ static void obey(struct leader *l, const struct command *c)
 	case CMD_GIVE:
 		e->steps[c->index].out = false;
 		break;
+	case CMD_PARK:
+		park(e);
+		break;
 	case CMD_STOP:
 		l->stop = true;
 		break;
@@ -236,7 +244,7 @@ void *rank_lead(void *rank)
 		bool worked = false;
 
 		while (chan_pop(e->commands, &c))
-			if (!l.failed || c.kind == CMD_STOP)
+			if (!l.failed || c.kind == CMD_STOP || c.kind == CMD_PARK)
 				obey(&l, &c);
 		if (!l.failed && !l.stop && l.n_queued > 0) {
 			run_pass(&l);

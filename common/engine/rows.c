@@ -66,12 +66,30 @@ static bool can_advance(const struct rows *r, const struct row_terms *row)
 	       row->pos / PAGE_TOKENS < row->n_pages;
 }
 
+/* What the row brings along. A line of counts is filled before its first step; from then
+ * on the sampler keeps it. */
+static void put_past(struct batch *b, uint32_t s, struct row_terms *row)
+{
+	bool counted = row->past != NULL && row->past->counts != NULL;
+
+	b->how[s] = row->how;
+	batch_put_edits(b, s, row->past, &b->how[s]);
+	if (!counted)
+		return;
+	b->how[s].line = row->table + 1;
+	b->how[s].ask |= SAMPLE_COUNT;
+	if (row->fresh)
+		b->lines[b->n_lines++] =
+			(struct count_line){row->table + 1, row->past->counts};
+	row->fresh = false;
+}
+
 static void choose_rows(struct rows *r, struct batch *b)
 {
 	batch_reset(b);
 	r->n_active = 0;
 	for (uint32_t i = 0; i < r->n; i++) {
-		const struct row_terms *row = &r->list[i];
+		struct row_terms *row = &r->list[i];
 		uint32_t s = r->n_active;
 
 		if (!can_advance(r, row))
@@ -80,7 +98,7 @@ static void choose_rows(struct rows *r, struct batch *b)
 		b->ids[s] = row->input;
 		b->seq[s] = b->first[s] = b->out_row[s] = b->sample_out[s] = s;
 		b->slot[s] = row->slot;
-		b->how[s] = row->how;
+		put_past(b, s, row);
 		b->tag[s] = row->tag;
 		memcpy(b->pages + (uint64_t)s * b->bounds.pages_stride,
 			r->tables + (uint64_t)row->table * r->pages_stride,
@@ -115,6 +133,7 @@ static void place_rows(struct rows *r, struct batch *b)
 
 bool rows_build(struct rows *r, struct batch *b)
 {
+	b->n_lines = 0;
 	if (r->changed)
 		choose_rows(r, b);
 	if (r->n_active == 0)
@@ -134,18 +153,15 @@ static void next_input(struct row_terms *row, uint32_t *id)
 	row->input = *id;
 }
 
-void rows_advance(struct rows *r, struct batch *b, struct eng_token *tokens)
+void rows_advance(struct rows *r, struct batch *b, struct eng_token *tokens,
+	struct eng_logprob (*top)[SAMPLE_TOP_MAX])
 {
 	for (uint32_t s = 0; s < r->n_active; s++) {
 		struct row_terms *row = &r->list[r->active[s]];
 
 		row->pos++;
 		row->steps--;
-		tokens[s] = (struct eng_token){.tag = row->tag,
-			.token = b->token[s],
-			.position = row->pos,
-			.logprob = b->logprob[s],
-			.flags = b->flags[s]};
+		tokens[s] = batch_token(b, s, top);
 		if ((b->flags[s] & SAMPLE_NAN) != 0)
 			row->steps = 0;
 		next_input(row, &b->ids[s]);

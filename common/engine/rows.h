@@ -14,7 +14,9 @@ struct row_terms {
 	uint32_t input; /* the next input */
 	uint32_t steps; /* left */
 	struct sample_row how;
-	const uint32_t *forced; /* inputs after the first; borrowed */
+	const struct row_past *past; /* NULL: nothing; lives until the row is left */
+	bool fresh;                  /* its counts are not on the device yet */
+	const uint32_t *forced;      /* inputs after the first; borrowed */
 	uint32_t n_forced;
 };
 
@@ -37,7 +39,9 @@ void rows_grow(struct rows *r, uint32_t table, uint32_t n_pages);
 void rows_leave(struct rows *r, uint32_t table, struct eng_token *last);
 /* The batch of the next step; false when no row can advance. */
 bool rows_build(struct rows *r, struct batch *b);
-/* After the step: tokens[n_active] as sampled, and the rows move on. */
-void rows_advance(struct rows *r, struct batch *b, struct eng_token *tokens);
+/* After the step: tokens[n_active] as sampled, their likeliest ones in
+ * top[n_active][SAMPLE_TOP_MAX], and the rows move on. */
+void rows_advance(struct rows *r, struct batch *b, struct eng_token *tokens,
+	struct eng_logprob (*top)[SAMPLE_TOP_MAX]);
 
 #endif

@@ -24,9 +24,10 @@ struct workspace {
 		uint32_t *ids, *forced;
 		float *weights, *shared;
 	} moe;
-	float *logits;   /* [out_max][V] */
-	float *inv_freq; /* [rotary / 2] */
-	void *work;      /* scratch of the ops */
+	float *logits;    /* [out_max][V] */
+	uint16_t *counts; /* [2 * seqs_max][V]: lines of step rows, then of chunks */
+	float *inv_freq;  /* [rotary / 2] */
+	void *work;       /* scratch of the ops */
 	uint64_t work_bytes;
 };
 

@@ -53,11 +53,8 @@ void leases_destroy(struct leases *t)
 static void hold(struct leases *t, const struct lease *l)
 {
 	pool_lease(t->pages, l->pages, l->n_pages);
-	pool_give(t->pages, l->pages, l->n_pages);
-	if (l->slot != 0) {
+	if (l->slot != 0)
 		pool_lease(t->slots, &l->slot, 1);
-		pool_give(t->slots, &l->slot, 1);
-	}
 }
 
 static void let_go(struct leases *t, struct lease *l)
@@ -76,17 +73,12 @@ static void let_go(struct leases *t, struct lease *l)
 	mem_give(ended.pages);
 }
 
-status lease_grant(struct leases *t, const struct lease *terms, uint64_t lifetime_ns,
-	uint64_t *generation)
+static status grant_one(struct leases *t, const struct lease *terms, uint64_t expires_ns)
 {
-	uint32_t *pages;
+	uint32_t *pages = mem_take(MAX(terms->n_pages, 1u), sizeof(*pages));
 	struct lease *l;
 	bool put;
 
-	assert(terms->n_pages == CEIL_DIV(terms->n_tokens, PAGE_TOKENS));
-	if (t->n_unused == 0 || terms->n_pages > t->pages_max)
-		return ST_LIMIT;
-	pages = mem_take(MAX(terms->n_pages, 1u), sizeof(*pages));
 	if (pages == NULL)
 		return ST_LIMIT;
 	memcpy(pages, terms->pages, terms->n_pages * sizeof(*pages));
@@ -100,12 +92,50 @@ status lease_grant(struct leases *t, const struct lease *terms, uint64_t lifetim
 		.pages = pages,
 		.n_pages = terms->n_pages,
 		.slot = terms->slot,
-		.expires_ns = clock_ns() + lifetime_ns,
+		.expires_ns = expires_ns,
 	};
 	put = idmap_put(t->by_generation, l->generation, (uint32_t)(l - t->entries));
 	assert(put); /* it has a place per entry */
 	hold(t, l);
-	*generation = l->generation;
+	return ST_OK;
+}
+
+/* Of a grant that failed half-way: nobody has heard of them. */
+static void take_back(struct leases *t, uint64_t generation)
+{
+	struct lease *l = lease_find(t, generation);
+	bool known = idmap_del(t->by_generation, generation);
+
+	assert(l != NULL && known);
+	pool_unlease(t->pages, l->pages, l->n_pages);
+	if (l->slot != 0)
+		pool_unlease(t->slots, &l->slot, 1);
+	mem_give(l->pages);
+	*l = (struct lease){0};
+	t->unused[t->n_unused++] = (uint32_t)(l - t->entries);
+}
+
+status lease_grant(struct leases *t, const struct lease *terms, uint64_t lifetime_ns,
+	uint32_t n_readers, uint64_t *generation)
+{
+	uint64_t first = t->last_generation + 1;
+	uint64_t expires_ns = clock_ns() + lifetime_ns;
+
+	assert(terms->n_pages == CEIL_DIV(terms->n_tokens, PAGE_TOKENS));
+	assert(n_readers > 0);
+	if (t->n_unused < n_readers || terms->n_pages > t->pages_max)
+		return ST_LIMIT;
+	for (uint32_t i = 0; i < n_readers; i++) {
+		if (grant_one(t, terms, expires_ns) == ST_OK)
+			continue;
+		while (i-- > 0)
+			take_back(t, first + i);
+		return ST_LIMIT;
+	}
+	pool_give(t->pages, terms->pages, terms->n_pages);
+	if (terms->slot != 0)
+		pool_give(t->slots, &terms->slot, 1);
+	*generation = first;
 	return ST_OK;
 }
 

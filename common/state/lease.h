@@ -6,7 +6,9 @@
  * 2. A claim ends with done (freed), or with the end of the claimer's link or its giving
  *    back (unclaimed again, with a fresh expiry). Until then time alone never frees it.
  * 3. release frees an unclaimed lease; of a claimed one it is remembered and takes
- *    effect when the claim ends (revoke tells the claimer). */
+ *    effect when the claim ends (revoke tells the claimer).
+ * 4. For n readers there are n leases of one state, with consecutive generations: each
+ *    reader claims its own, and pages and slot are free when the last one has ended. */
 #ifndef COMMON_STATE_LEASE_H
 #define COMMON_STATE_LEASE_H
 #include "common/state/pool.h"
@@ -31,10 +33,11 @@ struct leases;
 struct leases *leases_create(
 	struct pool *pages, struct pool *slots, uint32_t capacity, uint32_t pages_max);
 void leases_destroy(struct leases *t);
-/* The sequence that filled pages and slot hands them to a new lease (pool_lease +
- * pool_give). pages is copied. ST_LIMIT when the table is full. */
+/* The sequence that filled pages and slot hands them to new leases, one for each reader
+ * (pool_lease + pool_give). pages is copied. *generation is the first one's. ST_LIMIT:
+ * the table has not as many places, and nothing was granted. */
 MUST_CHECK status lease_grant(struct leases *t, const struct lease *terms,
-	uint64_t lifetime_ns, uint64_t *generation);
+	uint64_t lifetime_ns, uint32_t n_readers, uint64_t *generation);
 struct lease *lease_find(struct leases *t, uint64_t generation);
 /* ST_INVALID with reason (unknown generation, claimed already, token count differs). */
 MUST_CHECK status lease_claim(struct leases *t, uint64_t generation, uint64_t link,

@@ -66,17 +66,27 @@ struct wire_token {
 	uint32_t attempt;
 	uint32_t token;
 	uint16_t choice;
-	uint16_t flags;
+	uint16_t n_tops; /* entries of tokens.tops that belong to it */
 	float logprob;
 };
 struct wire_first {
 	uint32_t token;
-	uint32_t flags; /* SAMPLE_NAN */
+	uint32_t n_tops; /* entries of prefilled.tops that belong to it */
 	float logprob;
 	uint32_t choice;
 };
+struct wire_bias {
+	uint32_t token;
+	float add;
+};
+struct wire_logprob {
+	uint32_t token;
+	float logprob;
+};
 _Static_assert(sizeof(struct wire_token) == 24, "records are dense");
 _Static_assert(sizeof(struct wire_first) == 16, "records are dense");
+_Static_assert(sizeof(struct wire_bias) == 8, "records are dense");
+_Static_assert(sizeof(struct wire_logprob) == 8, "records are dense");
 
 #define WIRE_T_u64 uint64_t
 #define WIRE_T_f64 double

@@ -21,6 +21,7 @@
 #define TOMBS            65536
 #define TOMB_NS          (60 * NS_PER_S)
 #define RESULTS_PER_TURN 256
+#define LEASES_MORE      (4 * ENG_CHOICES_MAX)
 /* A step or pass takes seconds at most; a device that hangs must not be kept alive. */
 #define STUCK_NS         (60 * NS_PER_S)
 
@@ -144,7 +145,8 @@ static status start_tokenizer(struct worker *w, struct err *err)
 
 	if (st == ST_OK)
 		w->n_valid = tokenizer_n_tokens(w->tokenizer);
-	return st;
+	/* Beyond what its reader takes: a bad file, not a plan that does not fit. */
+	return st == ST_LIMIT ? ST_INVALID : st;
 }
 
 /* The engine bounds the length by its pages, since a sequence longer than the whole pool
@@ -171,7 +173,21 @@ static status start_engine(struct worker *w, struct err *err)
 	return bound_length(w, err);
 }
 
-static struct xfer_side own_side(const struct worker *w)
+static void park_engine(void *ctx)
+{
+	struct worker *w = ctx;
+
+	engine_park(w->engine);
+}
+
+static void unpark_engine(void *ctx)
+{
+	struct worker *w = ctx;
+
+	engine_unpark(w->engine);
+}
+
+static struct xfer_side own_side(struct worker *w)
 {
 	struct xfer_side side = {.loop = w->loop,
 		.id = w->conf->id,
@@ -181,6 +197,10 @@ static struct xfer_side own_side(const struct worker *w)
 		.arena_pages = engine_pages(w->engine),
 		.arena_slots = engine_slots(w->engine),
 		.n_ranks = engine_ranks(w->engine),
+		.transport = w->conf->transport,
+		.park = park_engine,
+		.unpark = unpark_engine,
+		.park_ctx = w,
 		.arena_bytes = layout_arena_bytes(
 			w->layout, engine_pages(w->engine), engine_slots(w->engine))};
 
@@ -200,9 +220,9 @@ static status start_state(struct worker *w, struct err *err)
 	w->loop = loop_create();
 	w->pages = pool_create("page", (uint32_t)engine_pages(w->engine));
 	w->slots = pool_create("slot", n_slots);
-	/* Each lease holds a slot, so there are never more. */
-	w->leases = leases_create(
-		w->pages, w->slots, n_slots, CEIL_DIV(w->len_max, PAGE_TOKENS));
+	/* Of every slot one lease, and some slots have several readers. */
+	w->leases = leases_create(w->pages, w->slots, n_slots + LEASES_MORE,
+		CEIL_DIV(w->len_max, PAGE_TOKENS));
 	side = own_side(w);
 	st = exporter_create(
 		&w->exporter, &side, w->leases, w->conf->lease_ms * NS_PER_MS, err);

@@ -68,6 +68,16 @@ static status check_id(const char *id, struct err *err)
 	return ST_OK;
 }
 
+static bool can_transport(const struct worker_conf *c)
+{
+	if (strcmp(c->transport, "auto") == 0)
+		return true;
+	if (on_cpu(c))
+		return strcmp(c->transport, "shm") == 0;
+	return strcmp(c->transport, "cuda_ipc") == 0 ||
+	       strcmp(c->transport, "cuda_host") == 0;
+}
+
 static status check_words(const struct worker_conf *c, struct err *err)
 {
 	size_t which;
@@ -82,11 +92,10 @@ static status check_words(const struct worker_conf *c, struct err *err)
 		return err_set(err, ST_INVALID,
 			"log_level '%s': error, warn, info or debug", c->log_level);
 	log_level_set((enum log_level)which);
-	if (strcmp(c->transport, "auto") != 0 &&
-		!(on_cpu(c) && strcmp(c->transport, "shm") == 0))
+	if (!can_transport(c))
 		return err_set(err, ST_INVALID,
-			"transport '%s' cannot be forced on %s: auto%s", c->transport,
-			c->gpus, on_cpu(c) ? " or shm" : "");
+			"transport '%s' cannot be forced on %s: auto, %s", c->transport,
+			c->gpus, on_cpu(c) ? "shm" : "cuda_ipc or cuda_host");
 	return ST_OK;
 }
 
@@ -133,11 +142,17 @@ static status check_gpus(const char *text, struct err *err)
 {
 	unsigned index[RANKS_MAX];
 	bool cpu;
+	uint32_t n = parse_gpus(text, &cpu, index);
 
-	if (parse_gpus(text, &cpu, index) == 0)
+	if (n == 0)
 		return err_set(err, ST_INVALID,
 			"gpus '%s': 1 to %u of cpu:N, or of GPU numbers, with commas",
 			text, RANKS_MAX);
+	if (n > 1 && !cpu)
+		return err_set(err, ST_INVALID,
+			"gpus '%s': tensor parallelism over %u GPUs is not served by "
+			"this version; give each worker one GPU",
+			text, n);
 	return ST_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/xfer/exporter_impl.h"
+#include "common/xfer/probe.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -38,6 +39,7 @@ void exporter_link_end(struct export_link *e, const struct err *why)
 			why != NULL ? why->text : "this worker stops");
 	}
 	loop_timer_stop(&e->open_timeout);
+	export_stage_end(e);
 	link_destroy(e->link);
 	*e = (struct export_link){.exporter = x};
 	x->n_links--;
@@ -170,6 +172,8 @@ status exporter_create(struct exporter **out, const struct xfer_side *side,
 	for (uint32_t r = 0; r < side->n_ranks && st == ST_OK; r++)
 		st = side->backend[r]->ops->arena_export(
 			side->backend[r], side->arena[r], &x->ticket[r], err);
+	if (st == ST_OK && x->ticket[0].kind == TICKET_CUDA_IPC)
+		st = probe_mark(side, err);
 	if (st == ST_OK)
 		st = listen_and_watch(x, err);
 	if (st != ST_OK) {
@@ -189,6 +193,7 @@ void exporter_destroy(struct exporter *x)
 	loop_fd_close(x->watch, true);
 	stop_links(x);
 	export_digest_abandon(x);
+	export_stage_abandon(x);
 	mem_free(x);
 }
 

@@ -8,6 +8,8 @@
 
 #define EXPORTER_LINKS_MAX 64u
 
+struct export_stage; /* exporter_stage.c */
+
 struct export_link {
 	struct exporter *exporter;
 	struct link *link; /* NULL: unused entry */
@@ -16,6 +18,7 @@ struct export_link {
 	char peer_id[49];
 	uint64_t peer_incarnation;
 	struct loop_timer open_timeout;
+	struct export_stage *stage; /* NULL: it reads our arenas itself */
 };
 
 struct export_digest; /* a digest being computed for a claim */
@@ -33,6 +36,7 @@ struct exporter {
 	uint64_t last_link;
 	uint64_t malformed; /* links closed for what their peer sent */
 	struct export_digest *digests;
+	struct export_stage *stages; /* those of links that have ended included */
 };
 
 struct export_link *exporter_link_find(struct exporter *x, uint64_t id);
@@ -45,5 +49,16 @@ MUST_CHECK status exporter_on_message(
 void export_digest_cancel(struct exporter *x, uint64_t link);
 /* No digest runs any more at return. */
 void export_digest_abandon(struct exporter *x);
+
+/* exporter_stage.c: memory that an importer gave, and copies into it. export_stage_open
+ * takes the descriptor. */
+MUST_CHECK status export_stage_open(
+	struct export_link *e, const struct msg_stage *m, int *fd, struct err *err);
+MUST_CHECK status export_stage_fetch(
+	struct export_link *e, const struct msg_fetch *m, struct err *err);
+/* The link ends; the memory is released when no copy runs. */
+void export_stage_end(struct export_link *e);
+/* No copy runs any more at return. */
+void export_stage_abandon(struct exporter *x);
 
 #endif

@@ -4,6 +4,7 @@
 #include "common/xfer/digest.h"
 #include "common/xfer/exporter_impl.h"
 #include "common/xfer/task.h"
+#include "common/xfer/xfer_transport.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -126,6 +127,8 @@ static void send_arenas(struct export_link *e)
 			.slots = x->side.arena_slots,
 			.layout = {record, sizeof(record)},
 			.device_uuid = bytes_of_str(x->side.backend[r]->uuid),
+			.pid_ns = xfer_pid_ns(),
+			.has_pid_ns = true,
 		};
 
 		if (t->kind != TICKET_MEMFD) {
@@ -137,12 +140,13 @@ static void send_arenas(struct export_link *e)
 	}
 }
 
-static status on_open(struct export_link *e, const void *msg, struct err *err)
+static status on_open(struct export_link *e, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_open *m = msg;
 	struct exporter *x = e->exporter;
 	uint64_t ours = layout_compat_hash(&x->side.layout);
 
+	(void)fd;
 	if (e->opened)
 		return err_set(err, ST_INVALID, "open came twice");
 	(void)snprintf(e->peer_id, sizeof(e->peer_id), "%.*s", (int)m->id.len,
@@ -165,13 +169,14 @@ static status on_open(struct export_link *e, const void *msg, struct err *err)
 	return ST_OK;
 }
 
-static status on_claim(struct export_link *e, const void *msg, struct err *err)
+static status on_claim(struct export_link *e, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_claim *m = msg;
 	struct exporter *x = e->exporter;
 	struct lease *l = NULL;
 	struct err why;
 
+	(void)fd;
 	if (!e->opened)
 		return err_set(err, ST_INVALID, "claim came before open");
 	if (lease_claim(x->leases, m->lease, e->id, (uint32_t)m->n_tokens, &l, &why) !=
@@ -189,31 +194,45 @@ static status on_claim(struct export_link *e, const void *msg, struct err *err)
 	return lease_unclaim(x->leases, m->lease, e->id, x->lease_ns, err);
 }
 
-static status on_done(struct export_link *e, const void *msg, struct err *err)
+static status on_done(struct export_link *e, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_done *m = msg;
 	struct exporter *x = e->exporter;
 
+	(void)fd;
 	if (m->ok != 0)
 		return lease_done(x->leases, m->lease, e->id, err);
 	return lease_unclaim(x->leases, m->lease, e->id, x->lease_ns, err);
 }
 
+static status on_stage(struct export_link *e, const void *msg, int *fd, struct err *err)
+{
+	return export_stage_open(e, msg, fd, err);
+}
+
+static status on_fetch(struct export_link *e, const void *msg, int *fd, struct err *err)
+{
+	(void)fd;
+	return export_stage_fetch(e, msg, err);
+}
+
+/* A descriptor that nobody takes ends the link. */
 static const struct handler {
 	enum msg_type type;
-	status (*fn)(struct export_link *e, const void *msg, struct err *err);
+	status (*fn)(struct export_link *e, const void *msg, int *fd, struct err *err);
 } handlers[] = {
 	{MSG_open, on_open},
 	{MSG_claim, on_claim},
 	{MSG_done, on_done},
+	{MSG_stage, on_stage},
+	{MSG_fetch, on_fetch},
 };
 
 status exporter_on_message(
 	void *ctx, const struct wire_msg *m, const void *msg, int *fd, struct err *err)
 {
-	(void)fd; /* no message to an exporter carries one: the link refuses it */
 	for (size_t i = 0; i < COUNT(handlers); i++)
 		if (handlers[i].type == (enum msg_type)m->type)
-			return handlers[i].fn(ctx, msg, err);
+			return handlers[i].fn(ctx, msg, fd, err);
 	return err_set(err, ST_INVALID, "unexpected message %s", m->name);
 }

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 
 #define ITEM_PIECES 256u
+_Static_assert(STAGE_PIECES_MAX <= ITEM_PIECES, "a buffer is one item");
 
 struct import_task {
 	struct task task; /* first */
@@ -19,6 +20,7 @@ struct import_task {
 	struct xfer_map *map;
 	struct plan_copy pieces[ITEM_PIECES];
 	uint32_t n;
+	uint32_t buffer; /* staged */
 	/* For the digest. */
 	struct plan_refs refs;
 	uint64_t want;
@@ -79,6 +81,7 @@ static void copy_done(struct task *t)
 	struct peer *peer = it->peer;
 
 	p->task_runs = false;
+	stage_copied(peer, it->buffer);
 	if (it->code == ST_OK) {
 		p->result.bytes += plan_bytes(it->pieces, it->n);
 		p->result.copy_ns += it->ns;
@@ -146,10 +149,17 @@ status copy_next(struct import_pull *p, struct err *err)
 	it->map = p->peer->map;
 	it->task.run = run_copy;
 	it->task.done = copy_done;
-	fill_item(it, p);
+	if (p->peer->stage == NULL)
+		fill_item(it, p);
+	else
+		it->n = stage_next(p, it->pieces, &it->buffer);
+	if (it->n == 0)
+		return ST_OK;
 	st = start(p, it, err);
 	if (st == ST_OK)
 		p->peer->n_copies++;
+	else
+		stage_copied(p->peer, it->buffer);
 	return st;
 }
 
@@ -182,6 +192,7 @@ void copy_release(struct import_pull *p)
 		task_abandon(&p->task->task);
 	p->task = NULL;
 	p->task_runs = false;
+	stage_pull_ended(p);
 	mem_give(p->copies);
 	p->copies = NULL;
 }

@@ -176,6 +176,13 @@ static void step(struct import_pull *p)
 		pull_stop(p, &err);
 }
 
+void pull_resume(struct import_pull *p)
+{
+	if (p->state == PULL_COPYING && !p->stopping && !p->task_runs &&
+		!copy_all_done(p) && !loop_timer_running(&p->timer))
+		step(p);
+}
+
 void pull_task_over(struct import_pull *p, status st, const struct err *err)
 {
 	struct err lost;

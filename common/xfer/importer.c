@@ -68,10 +68,15 @@ static status check_pull(const struct importer *m, const struct pull *p, struct 
 {
 	if (m->closing)
 		return err_set(err, ST_CANCELLED, "this worker stops importing");
-	if (p->n_pages != CEIL_DIV(p->n_tokens, PAGE_TOKENS))
+	if ((uint64_t)p->n_before + p->n_pages != CEIL_DIV(p->n_tokens, PAGE_TOKENS))
 		return err_set(err, ST_INVALID,
-			"a pull of %u tokens names %u pages, not %u", p->n_tokens,
-			p->n_pages, CEIL_DIV(p->n_tokens, PAGE_TOKENS));
+			"a pull of %u tokens names %u pages behind %u, not %u in all",
+			p->n_tokens, p->n_pages, p->n_before,
+			CEIL_DIV(p->n_tokens, PAGE_TOKENS));
+	if (p->digest && p->n_before > 0)
+		return err_set(err, ST_INVALID,
+			"a digest of a state whose first %u pages are not pulled",
+			p->n_before);
 	for (uint32_t i = 0; i < IMPORTER_PULLS_MAX; i++) {
 		const struct import_pull *o = &m->pulls[i];
 

@@ -22,6 +22,8 @@
  * Only peer.c writes the state. ENDED peers are found by nobody. */
 enum peer_state { PEER_UNUSED, PEER_CONNECTING, PEER_OPENING, PEER_READY, PEER_ENDED };
 
+struct stage; /* import_stage.c */
+
 struct peer {
 	struct importer *importer;
 	enum peer_state state;
@@ -35,6 +37,7 @@ struct peer {
 	uint32_t tickets; /* bit per rank that arrived */
 	const struct transport_ops *transport;
 	struct xfer_map *map; /* READY, and ENDED while copies run */
+	struct stage *stage;  /* READY, and the transport is a staged one */
 	uint32_t n_copies;    /* tasks that read the map */
 };
 
@@ -75,6 +78,8 @@ struct import_pull {
 	struct plan_copy *copies;
 	uint64_t n_copies, at; /* copies[at..) are left, the first from at_bytes on */
 	uint64_t at_bytes;
+	/* Staged: what has not been asked for yet, likewise. */
+	uint64_t fetch, fetch_bytes;
 	struct import_task *task;
 	bool task_runs;
 	struct loop_timer timer;
@@ -131,6 +136,8 @@ void pull_stop(struct import_pull *p, const struct err *why);
 void pull_deliver(struct import_pull *p);
 /* The importer is destroyed: done is called with ST_CANCELLED, the task is left. */
 void pull_abandon(struct import_pull *p);
+/* It may have waited for a buffer; nothing happens if it did not. */
+void pull_resume(struct import_pull *p);
 /* From import_copy.c: the task is over; *err is copied. */
 void pull_task_over(struct import_pull *p, status st, const struct err *err);
 
@@ -142,5 +149,17 @@ MUST_CHECK status copy_next(struct import_pull *p, struct err *err);
 MUST_CHECK status copy_verify(struct import_pull *p, struct err *err);
 void copy_cancel(struct import_pull *p);
 void copy_release(struct import_pull *p);
+
+/* import_stage.c. Tells the exporter of the room; its descriptor stays the map's. */
+MUST_CHECK status stage_open(struct peer *peer, struct stage_room room, struct err *err);
+void stage_close(struct peer *peer);
+/* Asks for what comes next and gives the pieces of the pull's oldest buffer when it is
+ * full; 0: wait, pull_resume follows. The buffer is the task's until stage_copied. */
+uint32_t stage_next(struct import_pull *p, struct plan_copy *pieces, uint32_t *buffer);
+void stage_copied(struct peer *peer, uint32_t buffer);
+/* No task of it runs. */
+void stage_pull_ended(struct import_pull *p);
+MUST_CHECK status stage_fetched(
+	struct peer *peer, const struct msg_fetched *m, struct err *err);
 
 #endif

@@ -42,6 +42,9 @@ union any_message {
 	struct msg_done done;
 	struct msg_revoke revoke;
 	struct msg_denied denied;
+	struct msg_stage stage;
+	struct msg_fetch fetch;
+	struct msg_fetched fetched;
 };
 
 static void end_link(struct link *l, const struct err *why)

@@ -38,7 +38,7 @@ static void unmap_when_idle(struct peer *peer)
 	if (peer->state != PEER_ENDED || peer->n_copies > 0)
 		return;
 	if (peer->map != NULL)
-		peer->transport->close(peer->map);
+		transport_close(peer->transport, &m->side, peer->map);
 	memcpy(id, peer->id, sizeof(id));
 	*peer = (struct peer){.importer = m};
 	importer_tell_gone(m, id, incarnation);
@@ -56,6 +56,7 @@ static void stop_contact(struct peer *peer)
 	loop_timer_stop(&peer->retry);
 	loop_timer_stop(&peer->deadline);
 	close_tickets(peer);
+	stage_close(peer);
 	link_destroy(peer->link);
 	peer->link = NULL;
 	peer->state = PEER_ENDED;
@@ -92,7 +93,7 @@ void peer_close(struct peer *peer)
 	if (peer->state != PEER_ENDED)
 		stop_contact(peer);
 	if (peer->map != NULL)
-		peer->transport->close(peer->map);
+		transport_close(peer->transport, &m->side, peer->map);
 	*peer = (struct peer){.importer = m};
 }
 
@@ -155,10 +156,11 @@ static status check_arena(struct peer *peer, const struct msg_arena *m,
 static status map_arenas(struct peer *peer, struct err *err)
 {
 	struct importer *m = peer->importer;
-	status st = transport_pick(&peer->transport, &m->side, &peer->arenas, err);
+	status st = transport_open(
+		&peer->transport, &peer->map, &m->side, &peer->arenas, err);
 
-	if (st == ST_OK)
-		st = peer->transport->open(&peer->map, &m->side, &peer->arenas, err);
+	if (st == ST_OK && peer->transport->room != NULL)
+		st = stage_open(peer, peer->transport->room(peer->map), err);
 	if (st != ST_OK)
 		return st;
 	close_tickets(peer);
@@ -196,6 +198,7 @@ static status on_arena(struct peer *peer, const void *msg, int *fd, struct err *
 	a->n_ranks = l.ranks;
 	(void)snprintf(a->device_uuid[m->rank], sizeof(a->device_uuid[0]), "%.*s",
 		(int)m->device_uuid.len, (const char *)m->device_uuid.at);
+	a->pid_ns = m->has_pid_ns ? m->pid_ns : 0;
 	t = &a->ticket[m->rank];
 	*t = (struct arena_ticket){
 		.kind = (enum ticket_kind)m->kind, .fd = *fd, .bytes = m->bytes};
@@ -228,6 +231,12 @@ static status on_claimed(struct peer *peer, const void *msg, int *fd, struct err
 		}
 	return err_set(err, ST_INVALID,
 		"claimed for lease %" PRIu64 ", which was not asked for", m->lease);
+}
+
+static status on_fetched(struct peer *peer, const void *msg, int *fd, struct err *err)
+{
+	(void)fd;
+	return stage_fetched(peer, msg, err);
 }
 
 /* May find nothing: it crosses our done. */
@@ -264,6 +273,7 @@ static const struct handler {
 } handlers[] = {
 	{MSG_arena, on_arena},
 	{MSG_claimed, on_claimed},
+	{MSG_fetched, on_fetched},
 	{MSG_revoke, on_revoke},
 	{MSG_denied, on_denied},
 };

@@ -30,6 +30,8 @@ const char *transport_name(enum transport t);
 
 #define XFER_TIMEOUT_MS 5000u
 
+struct transport_ops; /* xfer_transport.h */
+
 /* The local side of every link of a worker. It is copied; what it points to must live as
  * long as the exporter or importer. */
 struct xfer_side {
@@ -45,6 +47,14 @@ struct xfer_side {
 	uint64_t arena_bytes; /* of each rank */
 	/* The importer's choice: a name of TRANSPORT_MAP, or NULL, "" or "auto". */
 	const char *transport;
+	/* Around calls that map, pin or release memory of a GPU: these wait for every
+	 * device that has peers, so no rank may be inside a step. park returns when all
+	 * ranks stand at a step boundary. NULL: there is nothing to park. */
+	void (*park)(void *ctx);
+	void (*unpark)(void *ctx);
+	void *park_ctx;
+	/* Tests: this transport for every pair, instead of one of the table. */
+	const struct transport_ops *given;
 	/* Every wait for a peer: connect and open, claim. 0: XFER_TIMEOUT_MS. */
 	uint32_t timeout_ms;
 };
@@ -73,8 +83,10 @@ struct pull {
 	uint32_t n_tokens;
 	const uint32_t *src_pages, *dst_pages;
 	uint32_t n_pages;
+	uint32_t n_before; /* pages of the state before these, which are here already */
 	uint32_t src_slot, dst_slot;
-	bool digest; /* compare xxh3 of the moved bytes on both sides */
+	bool digest; /* of the whole state (n_before = 0): compare xxh3 of the moved bytes
+			on both sides */
 };
 
 struct pull_result {

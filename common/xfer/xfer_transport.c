@@ -1,9 +1,12 @@
 /* The table of transports. */
 #include "common/xfer/xfer_transport.h"
+#include "common/base/log.h"
 #include <string.h>
+#include <sys/stat.h>
 
 /* In order of preference. */
-static const struct transport_ops *const table[] = {&transport_shm};
+static const struct transport_ops *const table[] = {
+	&transport_shm, &transport_cuda_ipc, &transport_cuda_host};
 
 static const char *const names[TRANSPORT__COUNT] = {
 #define X(name) [TRANSPORT_##name] = #name,
@@ -32,36 +35,98 @@ status transport_check_name(const char *name, struct err *err)
 		"transport '%s' is none of auto, shm, cuda_ipc, cuda_host", name);
 }
 
-static const char *obstacle_of(const struct transport_ops *t,
-	const struct xfer_side *side, const struct peer_arenas *peer)
+void xfer_park(const struct xfer_side *side)
+{
+	if (side->park != NULL)
+		side->park(side->park_ctx);
+}
+
+void xfer_unpark(const struct xfer_side *side)
+{
+	if (side->unpark != NULL)
+		side->unpark(side->park_ctx);
+}
+
+uint64_t xfer_pid_ns(void)
+{
+	struct stat sb;
+
+	return stat("/proc/self/ns/pid", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
+}
+
+static status check_pair(const struct transport_ops *t, const struct xfer_side *side,
+	const struct peer_arenas *peer, struct err *err)
 {
 	for (uint32_t r = 0; r < peer->n_ranks; r++)
 		if (peer->ticket[r].kind != t->ticket)
-			return "the peer's arenas are of another kind";
+			return err_set(err, ST_INVALID,
+				"the peer's arenas are of kind %d, it needs %d",
+				(int)peer->ticket[r].kind, (int)t->ticket);
 	for (uint32_t r = 0; r < side->n_ranks; r++)
 		if (strcmp(side->backend[r]->name, t->backend) != 0)
-			return "this worker runs on another backend";
-	return t->obstacle != NULL ? t->obstacle(side, peer) : NULL;
+			return err_set(err, ST_INVALID,
+				"this worker's backend is %s, it needs %s",
+				side->backend[r]->name, t->backend);
+	return t->check != NULL ? t->check(side, peer, err) : ST_OK;
 }
 
-status transport_pick(const struct transport_ops **out, const struct xfer_side *side,
-	const struct peer_arenas *peer, struct err *err)
+static status open_map(const struct transport_ops *t, struct xfer_map **map,
+	const struct xfer_side *side, const struct peer_arenas *peer, struct err *err)
 {
-	const char *why = "this build does not have it";
+	status st;
 
+	if (t->parks)
+		xfer_park(side);
+	st = t->open(map, side, peer, err);
+	if (t->parks)
+		xfer_unpark(side);
+	return st;
+}
+
+void transport_close(const struct transport_ops *ops, const struct xfer_side *side,
+	struct xfer_map *map)
+{
+	if (ops->parks)
+		xfer_park(side);
+	ops->close(map);
+	if (ops->parks)
+		xfer_unpark(side);
+}
+
+status transport_open(const struct transport_ops **ops, struct xfer_map **map,
+	const struct xfer_side *side, const struct peer_arenas *peer, struct err *err)
+{
+	struct err why = {0};
+
+	if (side->given != NULL) {
+		*ops = side->given;
+		return open_map(side->given, map, side, peer, err);
+	}
 	for (size_t i = 0; i < COUNT(table); i++) {
+		status st;
+
 		if (is_choice(side->transport) &&
 			strcmp(side->transport, names[table[i]->id]) != 0)
 			continue;
-		why = obstacle_of(table[i], side, peer);
-		if (why == NULL) {
-			*out = table[i];
+		st = check_pair(table[i], side, peer, &why);
+		if (st == ST_OK)
+			st = open_map(table[i], map, side, peer, &why);
+		if (st == ST_OK) {
+			*ops = table[i];
 			return ST_OK;
 		}
+		/* Only what lies between the two is a reason to look further. */
+		if (st != ST_INVALID && (st != ST_PEER || is_choice(side->transport) ||
+						table[i]->id != TRANSPORT_cuda_ipc)) {
+			*err = why;
+			return st;
+		}
+		log_info("transport=%s not used from %s to %s: %s", names[table[i]->id],
+			peer->device_uuid[0], side->backend[0]->uuid, why.text);
 	}
 	return err_set(err, ST_INVALID,
 		"transport %s from %s (arenas of kind %d) to %s is not possible: %s",
 		is_choice(side->transport) ? side->transport : "auto",
 		peer->device_uuid[0], (int)peer->ticket[0].kind, side->backend[0]->uuid,
-		why);
+		why.text);
 }

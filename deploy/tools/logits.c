@@ -16,7 +16,10 @@
 #define SLOT              1u
 
 #define LOGITS_CONF(U64, F64, STR, BOOL)                                                 \
-	STR(model, NULL, "checkpoint folder")                                            \
+	STR(model, "", "checkpoint folder")                                              \
+	STR(load_format, "auto", "auto: the checkpoint; dummy: random weights")          \
+	STR(model_config, "", "with dummy: config.json of the model")                    \
+	STR(dummy_format, "nvfp4", "with dummy: nvfp4 or bf16")                          \
 	STR(in, NULL, "safetensors file with case.<i>.ids, and deep.ids for --deep")     \
 	STR(out, NULL, "safetensors file to write")                                      \
 	U64(chunk, "512", 1, 1 << 20, "tokens of one prefill pass")                      \
@@ -24,6 +27,8 @@
 	BOOL(deep, "false", "write hidden states and GDN state of deep.ids")             \
 	STR(gpus, "cpu:0", "devices, one rank each: cpu:0,cpu:1 or 0,1")                 \
 	STR(gpus_decode, "", "with --decode: devices of the decoding side, if others")   \
+	STR(transport, "auto", "with --decode: auto, shm, cuda_ipc or cuda_host")        \
+	U64(last, "0", 0, 1 << 20, "positions whose logits are written; 0: all")         \
 	STR(flip, "", "with --decode: damage the state that moves: slot, or page:I")     \
 	STR(kernels, "", "kernel variants to force: linear/plain,moe/avx2")              \
 	STR(route, "", "file with case.<i>.route: expert ids to use")                    \
@@ -166,21 +171,38 @@ static status run_handed_over(struct tool *t, const char *set, const uint32_t *i
 	return run_decode(t->engine, ids, n - steps, steps, &place, logits, err);
 }
 
+static status run_rows(struct tool *t, const char *set, const uint32_t *ids, uint32_t n,
+	float *logits, struct err *err)
+{
+	if (t->handover != NULL && n > 1)
+		return run_handed_over(t, set, ids, n, logits, err);
+	return run_set(t, set, ids, n, logits, err);
+}
+
 static status run_case(
 	struct tool *t, uint32_t index, const uint32_t *ids, uint32_t n, struct err *err)
 {
-	const uint64_t dim[] = {n, engine_config(t->engine)->vocab};
+	uint64_t kept = t->conf.last != 0 ? MIN(t->conf.last, (uint64_t)n) : n;
+	const uint64_t dim[] = {kept, engine_config(t->engine)->vocab};
 	char set[OUT_NAME_MAX / 2], name[OUT_NAME_MAX];
+	float *all = NULL;
 	void *logits;
 	status st;
 
 	(void)snprintf(set, sizeof(set), "case.%u", index);
 	(void)snprintf(name, sizeof(name), "%s.logits", set);
 	st = out_add(&t->out, &logits, STD_F32, 2, dim, name, err);
-	if (st == ST_OK && t->handover != NULL && n > 1)
-		st = run_handed_over(t, set, ids, n, logits, err);
-	else if (st == ST_OK)
-		st = run_set(t, set, ids, n, logits, err);
+	if (st == ST_OK && kept == n)
+		st = run_rows(t, set, ids, n, logits, err);
+	else if (st == ST_OK) {
+		all = mem_take(n * dim[1], sizeof(*all));
+		st = all == NULL ? err_set(err, ST_NOMEM, "no memory for logits")
+				 : run_rows(t, set, ids, n, all, err);
+		if (st == ST_OK)
+			memcpy(logits, all + (n - kept) * dim[1],
+				kept * dim[1] * sizeof(*all));
+	}
+	mem_give(all);
 	return st == ST_OK ? ST_OK : err_wrap(err, "%s", set);
 }
 
@@ -287,12 +309,35 @@ static uint32_t longest_set(const struct st_index *ix)
 	return (uint32_t)MIN(longest, UINT32_MAX / 2);
 }
 
+static struct engine_options model_options(const struct tool *t)
+{
+	return (struct engine_options){.model_dir = t->conf.model,
+		.config_file = t->conf.model_config,
+		.dummy = strcmp(t->conf.load_format, "dummy") == 0 ? t->conf.dummy_format
+								   : ""};
+}
+
+static status check_model(const struct tool *t, struct err *err)
+{
+	bool dummy = strcmp(t->conf.load_format, "dummy") == 0;
+
+	if (!dummy && strcmp(t->conf.load_format, "auto") != 0)
+		return err_set(err, ST_INVALID, "load_format '%s': auto or dummy",
+			t->conf.load_format);
+	if (!dummy && t->conf.model_config[0] != 0)
+		return err_set(err, ST_INVALID, "model_config is for load_format dummy");
+	if (t->conf.model[0] == 0 && t->conf.model_config[0] == 0)
+		return err_set(err, ST_INVALID, "neither model nor model_config is set");
+	return ST_OK;
+}
+
 /* The second process is this program with the same flags, and those of
  * the link. */
 static status start_exporter(struct tool *t, int argc, char **argv, struct err *err)
 {
+	struct engine_options o = model_options(t);
 	struct model_config config;
-	status st = model_config_load(&config, t->conf.model, err);
+	status st = engine_read_config(&o, &config, err);
 
 	if (st != ST_OK)
 		return st;
@@ -307,15 +352,16 @@ static status start_exporter(struct tool *t, int argc, char **argv, struct err *
 static status create_engine(struct tool *t, bool exporting, struct err *err)
 {
 	bool other = !exporting && t->conf.decode > 0 && t->conf.gpus_decode[0] != 0;
-	struct engine_options o = {.model_dir = t->conf.model,
-		.gpus = other ? t->conf.gpus_decode : t->conf.gpus,
-		.kernels = t->conf.kernels,
-		.rows_max = (uint32_t)MIN(t->conf.chunk, (uint64_t)t->longest),
-		.seqs_max = 1,
-		.len_max = t->longest,
-		.n_pages = (uint64_t)t->n_pages + 1,
-		.logits = true};
+	struct engine_options o = model_options(t);
 
+	o.gpus = other ? t->conf.gpus_decode : t->conf.gpus;
+	o.kernels = t->conf.kernels;
+	o.rows_max = (uint32_t)MIN(t->conf.chunk, (uint64_t)t->longest);
+	o.seqs_max = 1;
+	o.len_max = t->longest;
+	o.n_pages = (uint64_t)t->n_pages + 1;
+	o.logits = true;
+	o.kv_dtype = o.conv_dtype = strncmp(o.gpus, "cpu", 3) == 0 ? DT_F32 : DT_BF16;
 	return engine_create(&t->engine, &o, err);
 }
 
@@ -359,7 +405,7 @@ static status write_tensors(struct tool *t, int argc, char **argv, struct err *e
 		printf("model %016llx\n",
 			(unsigned long long)engine_layout(t->engine)->model_hash);
 	if (st == ST_OK && t->handover != NULL)
-		st = handover_attach(t->handover, t->engine, err);
+		st = handover_attach(t->handover, t->engine, t->conf.transport, err);
 	if (st == ST_OK)
 		st = run_all(t, err);
 	if (st == ST_OK)
@@ -381,6 +427,8 @@ int main(int argc, char **argv)
 	log_level_set(LOG_WARN);
 	mem_budget(TOOL_MEMORY_BYTES);
 	st = conf_load(&table, argc, argv, &t.conf, &stop, &err);
+	if (st == ST_OK && !stop)
+		st = check_model(&t, &err);
 	if (st == ST_OK && !stop)
 		st = open_files(&t, &err);
 	if (st == ST_OK && !stop)

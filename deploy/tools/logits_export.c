@@ -107,7 +107,7 @@ static status fulfil(struct export *x, struct err *err)
 	st = damage(x, offer, err);
 	if (st != ST_OK)
 		return st;
-	st = lease_grant(x->leases, &terms, LEASE_NS, &offer->lease);
+	st = lease_grant(x->leases, &terms, LEASE_NS, 1, &offer->lease);
 	return st == ST_OK ? ST_OK : err_set(err, st, "the lease table is full");
 }
 

@@ -97,7 +97,8 @@ status handover_start(struct handover **out, const char *const *argv, uint32_t n
 	return st;
 }
 
-status handover_attach(struct handover *h, struct engine *e, struct err *err)
+status handover_attach(
+	struct handover *h, struct engine *e, const char *transport, struct err *err)
 {
 	struct xfer_side side = {.id = "logits-d", .incarnation = rng_entropy64()};
 
@@ -105,6 +106,7 @@ status handover_attach(struct handover *h, struct engine *e, struct err *err)
 	h->loop = loop_create();
 	side.loop = h->loop;
 	side.runtime_dir = h->dir;
+	side.transport = transport;
 	order_side(&side, e);
 	return importer_create(&h->importer, &side, err);
 }

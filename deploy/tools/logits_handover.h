@@ -23,8 +23,9 @@ struct handover;
  * engine is created, since a process with threads should not fork. */
 MUST_CHECK status handover_start(struct handover **out, const char *const *argv,
 	uint32_t n_args, uint64_t logits_bytes, struct err *err);
-/* e: where the state goes. */
-MUST_CHECK status handover_attach(struct handover *h, struct engine *e, struct err *err);
+/* e: where the state goes; transport: as xfer_side.transport. */
+MUST_CHECK status handover_attach(
+	struct handover *h, struct engine *e, const char *transport, struct err *err);
 /* ids[0..n) are prefilled there and their state is pulled into place; logits [n][V].
  * *bytes: moved. */
 MUST_CHECK status handover_run(struct handover *h, const uint32_t *ids, uint32_t n,

@@ -1,9 +1,8 @@
 /* Orders and offers over a socket pair. */
 #include "deploy/tools/logits_order.h"
 
-#include "common/base/mem.h"
-
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -22,11 +21,14 @@ static status send_whole(int fd, const void *at, size_t bytes, struct err *err)
 
 static status receive_whole(int fd, void *at, size_t bytes, struct err *err)
 {
+	struct pollfd p = {.fd = fd, .events = POLLIN};
 	ssize_t n;
 
-	do
+	/* The loop's descriptor does not block; the parts of an order follow at once. */
+	do {
+		(void)poll(&p, 1, -1);
 		n = recv(fd, at, bytes, 0);
-	while (n < 0 && errno == EINTR);
+	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
 	if (n == (ssize_t)bytes)
 		return ST_OK;
 	return err_set(err, ST_PEER, "the other process of the hand-over %s",
@@ -37,25 +39,28 @@ static status receive_whole(int fd, void *at, size_t bytes, struct err *err)
 
 status order_send(int fd, const uint32_t *ids, uint32_t n, struct err *err)
 {
-	struct order *order;
 	status st;
 
 	if (n > ORDER_IDS_MAX)
 		return err_set(err, ST_LIMIT,
 			"%u tokens: a hand-over takes at most %u here", n, ORDER_IDS_MAX);
-	order = mem_take(1, sizeof(*order));
-	if (order == NULL)
-		return err_set(err, ST_NOMEM, "no memory for an order");
-	order->n = n;
-	memcpy(order->ids, ids, n * sizeof(*ids));
-	st = send_whole(fd, order, sizeof(*order), err);
-	mem_give(order);
+	st = send_whole(fd, &n, sizeof(n), err);
+	for (uint32_t at = 0; at < n && st == ST_OK; at += ORDER_PART_IDS)
+		st = send_whole(
+			fd, ids + at, MIN(n - at, ORDER_PART_IDS) * sizeof(*ids), err);
 	return st;
 }
 
 status order_receive(int fd, struct order *order, struct err *err)
 {
-	return receive_whole(fd, order, sizeof(*order), err);
+	status st = receive_whole(fd, &order->n, sizeof(order->n), err);
+
+	if (st == ST_OK && order->n > ORDER_IDS_MAX)
+		st = err_set(err, ST_INVALID, "an order of %u tokens", order->n);
+	for (uint32_t at = 0; st == ST_OK && at < order->n; at += ORDER_PART_IDS)
+		st = receive_whole(fd, order->ids + at,
+			MIN(order->n - at, ORDER_PART_IDS) * sizeof(order->ids[0]), err);
+	return st;
 }
 
 status offer_send(int fd, const struct offer *offer, struct err *err)
@@ -68,8 +73,21 @@ status offer_receive(int fd, struct offer *offer, struct err *err)
 	return receive_whole(fd, offer, sizeof(*offer), err);
 }
 
-void order_side(struct xfer_side *side, const struct engine *e)
+static void park(void *ctx)
 {
+	engine_park(ctx);
+}
+
+static void unpark(void *ctx)
+{
+	engine_unpark(ctx);
+}
+
+void order_side(struct xfer_side *side, struct engine *e)
+{
+	side->park = park;
+	side->unpark = unpark;
+	side->park_ctx = e;
 	side->layout = *engine_layout(e);
 	side->arena_pages = engine_pages(e);
 	side->arena_slots = engine_slots(e);

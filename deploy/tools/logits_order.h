@@ -7,8 +7,10 @@
 #include "common/loop/runtime.h"
 #include "common/xfer/xfer.h"
 
-/* Tokens of one order: a message has to fit into a socket's buffer. */
-#define ORDER_IDS_MAX   16384u
+/* Tokens of one order. It goes out in parts, since a message has to fit into a socket's
+ * buffer. */
+#define ORDER_IDS_MAX   131072u
+#define ORDER_PART_IDS  16384u
 #define ORDER_PAGES_MAX (ORDER_IDS_MAX / PAGE_TOKENS)
 
 struct order {
@@ -32,6 +34,6 @@ MUST_CHECK status order_receive(int fd, struct order *order, struct err *err);
 MUST_CHECK status offer_send(int fd, const struct offer *offer, struct err *err);
 MUST_CHECK status offer_receive(int fd, struct offer *offer, struct err *err);
 /* What a link needs to know of an engine. */
-void order_side(struct xfer_side *side, const struct engine *e);
+void order_side(struct xfer_side *side, struct engine *e);
 
 #endif

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -87,13 +88,13 @@ def cut_request(cluster, path, body):
 class Cluster:
     def __init__(self, folder, build, prefill=1, decode=1, router_flags="", prefill_flags="",
                  decode_flags="", model="deploy/demo-model", gpus="cpu:0", decode_gpus=None,
-                 decode_seqs=32):
+                 decode_seqs=32, memory_bytes=1_500_000_000):
         self.folder = pathlib.Path(folder)
         self.port = free_port()
         self.runtime = self.folder / "run"
         self.conf = self.folder / "cluster.conf"
         self.logs = self.runtime / "logs"
-        small = "--memory-bytes 1500000000"
+        small = f"--memory-bytes {memory_bytes}"
         lines = ["[cluster]", f"model = {model}", f"bin = {build}/bin", f"runtime_dir = {self.runtime}", "",
                  "[router r0]", f"port = {self.port}",
                  f"flags = --served-model-name demo {router_flags}", ""]
@@ -104,7 +105,7 @@ class Cluster:
         self.conf.write_text("\n".join(lines))
 
     def launcher(self, *words, timeout=180):
-        return subprocess.run([str(LAUNCHER), *words, "--conf", str(self.conf)], timeout=timeout,
+        return subprocess.run([sys.executable, "-I", str(LAUNCHER), *words, "--conf", str(self.conf)], timeout=timeout,
                               capture_output=True, text=True)
 
     def up(self):
@@ -118,8 +119,12 @@ class Cluster:
     def __enter__(self):
         return self.up()
 
-    def __exit__(self, *_):
-        self.down()
+    def __exit__(self, kind, *_):
+        """Every process must end clean: status 0, which under a sanitizer says no leak."""
+        r = self.down()
+        if kind is None:
+            last = (self.logs / "launcher.log").read_text().strip().split("\n")[-1]
+            assert r.returncode == 0 and "not clean" not in last, f"{last}{r.stderr}{self.tails()}"
 
     def tails(self):
         return "".join(f"\n--- {p.name}\n{p.read_text(errors='replace')[-3000:]}"

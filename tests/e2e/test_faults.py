@@ -167,14 +167,15 @@ def test_a_drain_lets_the_stream_end_right(build, tmp_path, who):
     with Cluster(tmp_path, build, decode_flags="--debug-fault step_delay_ms=4") as c:
         warm(c)
         s = Stream(c, "/v1/chat/completions", chat_body(COUNT))
-        events = s.events()
-        first = next(e for e in events if e["choices"] and e["choices"][0]["delta"].get("content"))
+        events, first = s.events(), []
+        while len(first) < 8:  # past the first token, which the prefill worker draws
+            first.append(next(events))
         pid = c.pid(who)
         c.kill(who, signal.SIGTERM)
 
         class Rest:
             def events(self):
-                yield first
+                yield from first
                 yield from events
         reasoning, content, finish, _ = read_chat(Rest())
         assert joined(COUNT, reasoning, content) == COUNT["greedy_text"]
@@ -212,8 +213,12 @@ def test_a_full_queue_is_503_with_retry_after(build, tmp_path):
                  decode_seqs=1, decode_flags="--debug-fault step_delay_ms=20") as c:
         warm(c)
         body = generate_body(COUNT, prompt=COUNT["prompt_ids"], stream=True)
-        held = [cut_request(c, "/v1/completions", body) for _ in range(6)]
-        time.sleep(0.5)
+        held = []
+        deadline = time.monotonic() + 10
+        while c.metric("vllm:num_requests_waiting") < 2:  # one runs, two fill the queue
+            assert time.monotonic() < deadline
+            held.append(cut_request(c, "/v1/completions", body))
+            time.sleep(0.05)
         r = c.post("/v1/completions", body)
         assert r.status == 503 and int(r.headers["Retry-After"]) >= 1, r.body
         for s in held:

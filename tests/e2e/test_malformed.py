@@ -61,7 +61,10 @@ CHATS = [
     ({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"enable_thinking": "false"}},
      "enable_thinking"),
     ({"messages": [{"role": "system", "content": "only"}]}, "user"),
-    ({"messages": [{"role": "user", "content": "x"}], "logprobs": True}, "logprobs"),
+    ({"messages": [{"role": "user", "content": "x"}], "logprobs": 3}, "logprobs"),
+    ({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 3}, "top_logprobs"),
+    ({"messages": [{"role": "user", "content": "x"}], "n": 0}, "n"),
+    ({"messages": [{"role": "user", "content": "x"}], "logit_bias": {"a": 1}}, "logit_bias"),
 ]
 
 

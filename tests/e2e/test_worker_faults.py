@@ -397,7 +397,7 @@ def test_nan_never_becomes_a_token(rig, tmp_path):
 
 
 def test_exit_codes_of_a_start_that_fails(rig, tmp_path):
-    cases = [(dict(no_such_key=1), 2), (dict(max_num_seqs=0), 2), (dict(load_format="dummy"), 2),
+    cases = [(dict(no_such_key=1), 2), (dict(max_num_seqs=0), 2), (dict(load_format="gguf"), 2),
              (dict(transport="cuda_ipc"), 2), (dict(debug_fault="pause@nowhere"), 2),
              (dict(lost_ms=60), 2), (dict(kv_pages=5), 2), (dict(memory_bytes=1000000), 2),
              (dict(model=tmp_path), 3), (dict(gpus="99"), 4),

@@ -78,6 +78,111 @@ def test_replay_goes_on_where_it_stopped(rig):
     r.pools_back("p0", "d0")
 
 
+WILD = dict(temperature=2, top_p=1, top_k=0, min_p=0, seed=5)
+PAGE, SLOT = 524288, 1646592
+
+
+def test_choices_of_one_prefill(rig):
+    """Four choices of one prefill are what four prefills give, each with its choice; the
+    full pages come to the decode worker once, the last page and the slot for each."""
+    _, _, r = rig.pair()
+    prompt = TALKS[59]["prompt_ids"][:300]
+    def adopt(request, done, k, n, shared):
+        one = dict(done, lease=done["lease"] + k)
+        mine = r.request() if shared else request
+        more = dict(shared=done["lease"]) if shared else {}
+        r.adopt("d0", "p0", mine, one, [done["first"][k]["token"]], len(prompt), choice=n, max_tokens=20,
+                stop_ids=[], **more, **WILD)
+        return mine
+    alone = []
+    for k in range(4):
+        request = r.prefill("p0", prompt, choice=k, **WILD)
+        done = r.take("prefilled", request, "rejected")
+        assert done["first"][0]["choice"] == k
+        adopt(request, done, 0, k, False)
+        assert r.take("adopted", request, "rejected")["bytes"] == 5 * PAGE + SLOT
+        r.take("finished", request, "rejected")
+        alone.append([done["first"][0]["token"]] + r.tokens(request))
+    request = r.prefill("p0", prompt, n=4, **WILD)
+    done = r.take("prefilled", request, "rejected")
+    mine = [adopt(request, done, k, k, True) for k in range(4)]
+    moved = [r.take("adopted", m, "rejected")["bytes"] for m in mine]
+    assert sorted(moved) == 3 * [PAGE + SLOT] + [5 * PAGE + SLOT]
+    for m in mine:
+        r.take("finished", m, "rejected", "evicted")
+    assert [[done["first"][k]["token"]] + r.tokens(m) for k, m in enumerate(mine)] == alone
+    assert len({tuple(a) for a in alone}) == 4
+    r.take("freed", request)  # when the last reader had ended, not before
+    r.pools_back("p0", "d0")
+
+
+def test_readers_end_by_themselves(rig):
+    """Of four readers one adopts, one is released, two vanish with a cancel."""
+    _, _, r = rig.pair()
+    prompt = TALKS[0]["prompt_ids"]
+    request = r.prefill("p0", prompt, n=4, **WILD)
+    done = r.take("prefilled", request, "rejected")
+    one = dict(done, lease=done["lease"] + 2)
+    mine = r.request()
+    r.adopt("d0", "p0", mine, one, [done["first"][2]["token"]], len(prompt), choice=2, max_tokens=4, **WILD)
+    r.take("finished", mine, "rejected")
+    r.send("p0", "release", lease=done["lease"] + 1, **r.triple(request))
+    r.pump(0.2)
+    assert not [n for _, n, m in r.inbox if n == "freed" and m["seq"] == request[1]]
+    r.send("p0", "cancel", **r.triple(request))
+    r.take("freed", request)
+    r.pools_back("p0", "d0")
+
+
+def test_logprobs_and_penalties_between_workers(rig):
+    _, _, r = rig.pair(prefill=dict(max_num_batched_tokens=128))
+    talk = TALKS[59]
+    prompt = talk["prompt_ids"]
+    request = r.prefill("p0", prompt, prompt_logprobs=2, top_logprobs=3)
+    done = r.take("prefilled", request, "rejected")
+    parts = [m for _, n, m in r.inbox if n == "prompt_logprobs"]
+    entries = [e for m in parts for e in m["entries"]]
+    assert len(parts) == -(-len(prompt) // 128) and [m["from"] for m in parts] == list(range(1, len(prompt), 128))
+    assert [e["token"] for e in entries[::3]] == prompt[1:]
+    assert all(a["logprob"] >= b["logprob"] for a, b in zip(entries[1::3], entries[2::3]))
+    assert len(done["tops"]) == done["first"][0]["n_tops"] == 3
+    r.adopt("d0", "p0", request, done, [done["first"][0]["token"]], len(prompt), top_logprobs=3)
+    r.take("finished", request, "rejected")
+    tops = [t for _, n, m in r.inbox if n == "tokens" for t in m["tops"]]
+    assert [t["token"] for t in tops[::3]] == r.tokens(request) == talk["greedy_ids"][1:]
+    # A repetition penalty needs the prompt.
+    request = r.prefill("p0", prompt, repetition=20)
+    done = r.take("prefilled", request, "rejected")
+    first = [done["first"][0]["token"]]
+    r.adopt("d0", "p0", request, done, first, len(prompt), repetition=20)
+    assert r.take("rejected", request)["reason"] == wire.REJECT["INVALID"]
+    mine = r.request()
+    r.adopt("d0", "p0", mine, done, first, len(prompt), repetition=20, prompt=prompt, max_tokens=40)
+    r.take("finished", mine, "rejected")
+    assert first + r.tokens(mine) != talk["greedy_ids"][:40]
+    r.pools_back("p0", "d0")
+
+
+def test_a_penalised_answer_is_the_same_after_a_replay(rig):
+    """The counts of a replay are those that the first worker had."""
+    _, _, r = rig.pair()
+    prompt = COUNT["prompt_ids"]
+    how = dict(presence=0.7, frequency=0.3, repetition=1.2, bias=[(77, 2.5)], min_tokens=30, bans=[EOS],
+               temperature=1, top_p=1, top_k=0, min_p=0, seed=3)
+    def run(generated):
+        request = r.prefill("p0", prompt + generated, n_prompt=len(prompt), **how)
+        done = r.take("prefilled", request, "rejected")
+        ids = generated + [done["first"][0]["token"]]
+        r.adopt("d0", "p0", request, done, ids, len(prompt), prompt=prompt, max_tokens=60, **how)
+        r.take("finished", request, "rejected")
+        return ids + r.tokens(request)
+    whole = run([])
+    assert len(whole) >= 30 and EOS not in whole[:30]
+    for cut in (1, 20, 45):
+        assert run(whole[:min(cut, len(whole) - 2)]) == whole
+    r.pools_back("p0", "d0")
+
+
 PREFILL_PHASES = ["queued", "prefill", "prefilled", None]
 DECODE_PHASES = ["adopt", "claim", "pull", "adopted", "decode", None]
 
@@ -195,7 +300,7 @@ def test_the_end_of_the_sequence_length(rig):
 def test_what_is_wrong_is_refused_with_a_sentence(rig):
     _, _, r = rig.pair()
     ids = TALKS[0]["prompt_ids"]
-    bad = [dict(ids=[]), dict(ids=ids + [10**6]), dict(n_prompt=len(ids) + 1), dict(n=2),
+    bad = [dict(ids=[]), dict(ids=ids + [10**6]), dict(n_prompt=len(ids) + 1), dict(n=0), dict(repetition=-1),
            dict(temperature=-1), dict(top_p=0), dict(min_p=-0.5)]
     for fields in bad:
         request = r.prefill("p0", **dict(dict(ids=ids, n_prompt=len(ids)), **fields))

@@ -18,7 +18,8 @@ def _schema():
     text = (ROOT / "common/wire/schema.def").read_text()
     groups = {}
     for name, body in re.findall(r"#define (\w+)\(m\) \\\n((?:.*\\\n)*.*)\n", text):
-        groups[name] = re.findall(r"F\(m, (\d+), (\w+), (\w+)", body)
+        groups[name] = [(key, kind if form == "F" else "records " + kind, member) for form, key, kind, member
+                        in re.findall(r"([FR])\(m, (\d+), (struct \w+|\w+), (\w+)", body)]
     types, names = {}, {}
     for name, number, body in re.findall(r"^MSG\((\w+), (\d+),.*?\n(.*?)^END", text, re.S | re.M):
         fields = {}
@@ -46,8 +47,10 @@ ROUTER, PREFILL, DECODE = 1, 2, 4
 _RECORDS = {
     "uint32_t": ("<I", None),
     "uint64_t": ("<Q", None),
-    "struct wire_token": ("<QIIHHf", ("seq", "attempt", "token", "choice", "flags", "logprob")),
-    "struct wire_first": ("<IIfI", ("token", "flags", "logprob", "choice")),
+    "struct wire_token": ("<QIIHHf", ("seq", "attempt", "token", "choice", "n_tops", "logprob")),
+    "struct wire_first": ("<IIfI", ("token", "n_tops", "logprob", "choice")),
+    "struct wire_bias": ("<If", ("token", "add")),
+    "struct wire_logprob": ("<If", ("token", "logprob")),
 }
 
 
@@ -55,7 +58,7 @@ def _pack(kind, value):
     if not kind.startswith("records "):
         return float(value) if kind == "f64" else value
     form, members = _RECORDS[kind[8:]]
-    return b"".join(struct.pack(form, v) for v in value)
+    return b"".join(struct.pack(form, *(v if members else [v])) for v in value)
 
 
 def _unpack(kind, value):

@@ -13,6 +13,7 @@ struct bench {
 	uint32_t tables[ROWS * STRIDE];
 	void *memory;
 	struct eng_token tokens[ROWS];
+	struct eng_logprob top[ROWS][SAMPLE_TOP_MAX];
 };
 
 static struct bench *bench_create(void)
@@ -62,7 +63,7 @@ static uint32_t step(struct bench *b)
 		b->batch.token[i] = 1000 + i;
 		b->batch.flags[i] = 0;
 	}
-	rows_advance(&b->rows, &b->batch, b->tokens);
+	rows_advance(&b->rows, &b->batch, b->tokens, b->top);
 	return b->batch.n_rows;
 }
 
@@ -190,7 +191,7 @@ static void a_row_that_is_not_finite_stops(void **state)
 	assert_true(rows_build(&b->rows, &b->batch));
 	b->batch.flags[0] = SAMPLE_NAN;
 	b->batch.flags[1] = 0;
-	rows_advance(&b->rows, &b->batch, b->tokens);
+	rows_advance(&b->rows, &b->batch, b->tokens, b->top);
 	assert_int_equal(SAMPLE_NAN, b->tokens[0].flags);
 	assert_int_equal(1, step(b));
 	assert_int_equal(101, b->tokens[0].tag);

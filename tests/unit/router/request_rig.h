@@ -55,14 +55,25 @@ static inline void rig_stop_prepare(void *self, struct request *r)
 	sink_str(&g->log, "stop prepare;");
 }
 
-static inline bool rig_deliver(void *self, struct request *r, uint32_t token)
+static inline bool rig_deliver(
+	void *self, struct request *r, const struct request_token *t)
 {
 	struct rig *g = self;
 
-	g->delivered[g->n_delivered++ % COUNT(g->delivered)] = token;
+	if (!t->ends)
+		g->delivered[g->n_delivered++ % COUNT(g->delivered)] = t->token;
 	if (r == g->fail_on_deliver)
 		request_cancel(r);
-	return token == RIG_HIT_ID;
+	return t->token == RIG_HIT_ID;
+}
+
+static inline void rig_score(
+	void *self, struct request *r, const struct msg_prompt_logprobs *m)
+{
+	struct rig *g = self;
+
+	(void)r;
+	sink_fmt(&g->log, "scores %u;", (unsigned)m->from);
 }
 
 static inline void rig_end(void *self, struct request *r)
@@ -80,6 +91,7 @@ static const struct request_ops rig_ops = {
 	.send_release = rig_send_release,
 	.stop_prepare = rig_stop_prepare,
 	.deliver = rig_deliver,
+	.score = rig_score,
 	.end = rig_end,
 };
 

@@ -33,6 +33,24 @@ static void describe(const struct gen_request *q, char *out, size_t max)
 		SAY("each ");
 	if (q->ignore_eos)
 		SAY("ignore_eos ");
+	if (q->n > 1)
+		SAY("n=%u ", q->n);
+	if (q->presence != 0 || q->frequency != 0)
+		SAY("penalty=%g,%g ", q->presence, q->frequency);
+	if (q->repetition != 0 && q->repetition != 1)
+		SAY("rep=%g ", q->repetition);
+	if (q->min_tokens > 0)
+		SAY("mintok=%llu ", (unsigned long long)q->min_tokens);
+	for (size_t i = 0; i < q->n_stop_token_ids; i++)
+		SAY("stopid=%u ", q->stop_token_ids[i]);
+	for (size_t i = 0; i < q->n_bias; i++)
+		SAY("bias=%u:%g ", q->bias[i].token, (double)q->bias[i].add);
+	if (q->logprobs)
+		SAY("logprobs=%u ", q->top_logprobs);
+	if (q->prompt_logprobs)
+		SAY("plp=%u ", q->n_prompt_logprobs);
+	if (q->echo)
+		SAY("echo ");
 	for (uint32_t i = 0; i < q->stop.n; i++)
 		SAY("stop=%.*s ", q->stop.len[i], (const char *)q->stop.text[i]);
 	for (size_t i = 0; i < q->n_prompts; i++) {
@@ -102,6 +120,16 @@ static const struct {
 		"'parallel_tool_calls':true,'response_format':{'type':'text'},"
 		"'echo':false,'stop_token_ids':[],'priority':0}",
 		""},
+	{'c',
+		"{" M ",'n':3,'presence_penalty':0.5,'frequency_penalty':-2,"
+		"'repetition_penalty':1.5,'min_tokens':4,'stop_token_ids':[7,8],"
+		"'logit_bias':{'9':-100,'10':0.5},'logprobs':true,'top_logprobs':20,"
+		"'prompt_logprobs':0}",
+		"n=3 penalty=0.5,-2 rep=1.5 mintok=4 stopid=7 stopid=8 bias=9:-100 "
+		"bias=10:0.5 logprobs=20 plp=0"},
+	{'p', "{" P ",'echo':true,'max_tokens':0,'logprobs':0,'best_of':1}",
+		"max=0 logprobs=0 echo text=hi"},
+	{'p', "{" P ",'n':2,'best_of':2,'logprobs':null}", "n=2 text=hi"},
 	{'c', "{" M ",'user':'u','store':true,'metadata':{'a':1}}",
 		"ignored=user, store, metadata"},
 	{'c', "{" M ",'best_of':2,'prompt':'x'}", "ignored=best_of, prompt"},
@@ -134,7 +162,7 @@ static void what_is_accepted_has_these_values(void **state)
 		describe(&req, said, sizeof(said));
 		if (strcmp(said, accepted[i].want) != 0)
 			fail_msg("%s: \"%s\", not \"%s\"", buf, said, accepted[i].want);
-		assert_int_equal(req.n, 1);
+		assert_in_range(req.n, 1, API_CHOICES_MAX);
 		assert_int_equal(req.kind == GEN_CHAT, req.render != NULL);
 		assert_int_equal(req.kind == GEN_CHAT, req.n_prompts == 0);
 		gen_request_release(&req);

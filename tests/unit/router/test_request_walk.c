@@ -54,7 +54,7 @@ static void d_speaks(struct request *r, uint64_t *s)
 {
 	struct msg_finished finished = {.reason = below(s, FINISH__COUNT + 1)};
 	struct msg_rejected rejected = {.reason = below(s, REJECT__COUNT)};
-	struct wire_token t = {.token = below(s, 40)};
+	struct request_token t = {.token = below(s, 40)};
 
 	switch (below(s, 16)) {
 	case 0:

@@ -152,6 +152,8 @@ static void a_killed_child_costs_its_render_and_is_replaced(void **state)
 	run_until(&r, 1);
 	assert_int_equal(got.code, ST_PEER);
 	assert_non_null(strstr(got.error, "died"));
+	/* The first may still be given to the idle child, whose death was not seen. */
+	ask_do(&r, "else");
 	for (int i = 0; i < 4; i++) {
 		ask_do(&r, "else");
 		assert_int_equal(got.code, ST_OK);

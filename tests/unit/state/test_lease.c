@@ -67,7 +67,8 @@ static int tear_down(void **state)
 }
 
 /* What a prefill does: take, fill, grant. */
-static status grant(struct fixture *f, uint64_t owner, uint32_t n_tokens, uint64_t *gen)
+static status grant_to(struct fixture *f, uint64_t owner, uint32_t n_tokens,
+	uint32_t n_readers, uint64_t *gen)
 {
 	uint32_t pages[PAGES_MAX];
 	struct lease terms = {.owner = owner,
@@ -82,7 +83,7 @@ static status grant(struct fixture *f, uint64_t owner, uint32_t n_tokens, uint64
 	assert_int_equal(ST_OK, pool_take(f->slots, &terms.slot, 1));
 	pool_fill_done(f->pages, pages, terms.n_pages);
 	pool_fill_done(f->slots, &terms.slot, 1);
-	st = lease_grant(f->t, &terms, life, gen);
+	st = lease_grant(f->t, &terms, life, n_readers, gen);
 	if (st != ST_OK) {
 		pool_give(f->pages, pages, terms.n_pages);
 		pool_give(f->slots, &terms.slot, 1);
@@ -90,6 +91,11 @@ static status grant(struct fixture *f, uint64_t owner, uint32_t n_tokens, uint64
 	pool_check(f->pages);
 	pool_check(f->slots);
 	return st;
+}
+
+static status grant(struct fixture *f, uint64_t owner, uint32_t n_tokens, uint64_t *gen)
+{
+	return grant_to(f, owner, n_tokens, 1, gen);
 }
 
 static uint64_t granted(struct fixture *f, uint32_t n_tokens)
@@ -132,6 +138,51 @@ static void claim_and_done_free_everything(void **state)
 	assert_int_equal(1, f->n_freed);
 	assert_int_equal(gen, f->freed[0]);
 	assert_null(lease_find(f->t, gen));
+}
+
+/* Each reader ends in its own way; the state stays until the last one has. */
+static void readers_of_one_state_end_one_by_one(void **state)
+{
+	struct fixture *f = *state;
+	struct lease *l;
+	struct err err;
+	uint64_t gen;
+
+	assert_int_equal(ST_OK, grant_to(f, 5, 130, 4, &gen));
+	assert_int_equal(4, lease_count(f->t));
+	assert_int_equal(3, pool_count(f->pages, POOL_EXPORTED));
+	assert_int_equal(1, pool_count(f->slots, POOL_EXPORTED));
+	for (uint32_t k = 0; k < 2; k++)
+		assert_int_equal(ST_OK, lease_claim(f->t, gen + k, 9 + k, 130, &l, &err));
+	assert_int_equal(ST_INVALID, lease_claim(f->t, gen, 11, 130, &l, &err));
+	assert_int_equal(ST_OK, lease_done(f->t, gen, 9, &err));
+	assert_true(lease_release(f->t, gen + 2));
+	now += life / 2;
+	lease_link_lost(f->t, 10, life);
+	now += life / 2 + 1;
+	assert_int_equal(1, lease_expire(f->t, now)); /* the one nobody claimed */
+	assert_int_equal(3, pool_count(f->pages, POOL_EXPORTED));
+	assert_int_equal(ST_OK, lease_claim(f->t, gen + 1, 12, 130, &l, &err));
+	assert_int_equal(ST_OK, lease_done(f->t, gen + 1, 12, &err));
+	all_free(f);
+	assert_int_equal(4, f->n_freed);
+	assert_int_equal(gen, f->freed[0]);
+	assert_int_equal(gen + 1, f->freed[3]);
+}
+
+static void more_readers_than_places_get_none(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen = 77;
+
+	assert_int_equal(ST_LIMIT, grant_to(f, 5, 130, CAPACITY + 1, &gen));
+	assert_int_equal(77, gen);
+	all_free(f);
+	assert_int_equal(ST_OK, grant_to(f, 5, 130, CAPACITY, &gen));
+	assert_int_equal(ST_LIMIT, grant_to(f, 5, 64, 1, &gen));
+	for (uint32_t k = 0; k < CAPACITY; k++)
+		assert_true(lease_release(f->t, gen + k));
+	all_free(f);
 }
 
 static void claims_are_refused_with_the_reason(void **state)
@@ -475,6 +526,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WITH(claim_and_done_free_everything),
+		WITH(readers_of_one_state_end_one_by_one),
+		WITH(more_readers_than_places_get_none),
 		WITH(claims_are_refused_with_the_reason),
 		WITH(an_unclaimed_lease_ends_with_time),
 		WITH(a_claimed_lease_never_ends_with_time),

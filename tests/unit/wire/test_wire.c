@@ -138,7 +138,7 @@ static void records_are_read_one_by_one(void **state)
 {
 	struct fixture *f = *state;
 	struct wire_token in[3] = {{.seq = 1, .token = 7, .choice = 2, .logprob = -0.5f},
-		{.seq = UINT64_MAX, .attempt = 3}, {.seq = 5, .flags = 9}};
+		{.seq = UINT64_MAX, .attempt = 3}, {.seq = 5, .n_tops = 9}};
 	struct msg_tokens a = {.router = 9, .step = 4}, b;
 	struct wire_token out;
 	struct err err;

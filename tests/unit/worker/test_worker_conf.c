@@ -55,7 +55,7 @@ static void state_types_follow_the_device(void **state)
 	assert_int_equal(o.kv_dtype, DT_F32);
 	assert_int_equal(o.conv_dtype, DT_F32);
 	assert_int_equal(o.n_valid, 100);
-	assert_int_equal(load(&c, (const char *[]){"--gpus=0,1", NULL}, &err), ST_OK);
+	assert_int_equal(load(&c, (const char *[]){"--gpus=1", NULL}, &err), ST_OK);
 	o = worker_conf_engine(&c, 0);
 	assert_int_equal(o.kv_dtype, DT_BF16);
 	assert_int_equal(o.conv_dtype, DT_BF16);
@@ -93,8 +93,9 @@ static void what_cannot_be_is_refused_by_name(void **state)
 		{"--kv-dtype=f16", "kv_dtype"},
 		{"--state-dtype=int8", "state_dtype"},
 		{"--log-level=loud", "log_level"},
-		{"--load-format=dummy", "load_format"},
+		{"--load-format=gguf", "load_format"},
 		{"--transport=cuda_ipc", "transport"},
+		{"--gpus=0,1", "tensor parallelism over 2 GPUs"},
 		{"--lost-ms=999", "lost_ms"},
 		{"--kv-pages=1", "kv_pages"},
 		{"--state-slots=1", "state_slots"},

@@ -94,7 +94,7 @@ static void nonsense_requests_are_refused_at_once(void **state)
 	what.n_pages = 1;
 	assert_int_equal(ST_INVALID,
 		importer_pull(t->d.importer, &what, note_done, &p, &handle, &err));
-	says(&err, "a pull of 100 tokens names 1 pages, not 2");
+	says(&err, "a pull of 100 tokens names 1 pages behind 0, not 2 in all");
 	what.n_pages = 2;
 	memset(long_path, 'x', sizeof(long_path));
 	long_path[sizeof(long_path) - 1] = 0;

@@ -55,7 +55,7 @@ static uint64_t grant_blank(struct node *n, struct place *p, uint32_t n_tokens)
 		.pages = p->pages,
 		.n_pages = p->n_pages,
 		.slot = p->slot};
-	assert_int_equal(ST_OK, lease_grant(n->leases, &terms, NODE_LEASE_NS, &lease));
+	assert_int_equal(ST_OK, lease_grant(n->leases, &terms, NODE_LEASE_NS, 1, &lease));
 	return lease;
 }
 

@@ -178,7 +178,7 @@ static inline uint64_t node_grant(
 		.n_pages = p->n_pages,
 		.slot = p->slot};
 	assert_int_equal(
-		ST_OK, lease_grant(n->leases, &terms, NODE_LEASE_NS, &generation));
+		ST_OK, lease_grant(n->leases, &terms, NODE_LEASE_NS, 1, &generation));
 	return generation;
 }
 

@@ -1,0 +1,105 @@
+/* How the tokens of a call are drawn: from the client's members to its requests. */
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "router/call.h"
+
+#include <inttypes.h>
+
+uint32_t call_prompt_of(const struct choice *c)
+{
+	return c->index / c->call->gen.n;
+}
+
+static bool is_known(
+	const struct call *call, const char *param, uint32_t id, struct api_error *e)
+{
+	uint32_t n = tokenizer_n_tokens(call->rt->tokenizer);
+
+	if (id < n)
+		return true;
+	api_error_set(e, 400, "invalid_value", param,
+		"%s: token id %" PRIu32 "; the vocabulary has %" PRIu32 ".", param, id,
+		n);
+	return false;
+}
+
+static bool no_memory(struct api_error *e)
+{
+	api_error_set(
+		e, 503, "overloaded", NULL, "The router has no memory for this request.");
+	return false;
+}
+
+static bool list_stop_ids(struct call *call, struct api_error *e)
+{
+	const struct gen_request *gen = &call->gen;
+	size_t n_eos = gen->ignore_eos ? 0 : call->rt->n_eos;
+	size_t n = MIN(n_eos, STOP_IDS_MAX - API_STOP_IDS_MAX);
+
+	call->stop_ids = mem_take(MAX(n + gen->n_stop_token_ids, 1u), sizeof(uint32_t));
+	if (call->stop_ids == NULL)
+		return no_memory(e);
+	for (size_t i = 0; i < n; i++)
+		call->stop_ids[call->n_stop_ids++] = call->rt->eos[i];
+	for (size_t i = 0; i < gen->n_stop_token_ids; i++) {
+		if (!is_known(call, "stop_token_ids", gen->stop_token_ids[i], e))
+			return false;
+		call->stop_ids[call->n_stop_ids++] = gen->stop_token_ids[i];
+	}
+	return true;
+}
+
+static bool wants_scores(const struct gen_request *gen)
+{
+	return gen->prompt_logprobs || (gen->echo && gen->logprobs);
+}
+
+bool call_draw_prepare(struct call *call, struct api_error *e)
+{
+	const struct gen_request *gen = &call->gen;
+
+	for (size_t i = 0; i < gen->n_bias; i++)
+		if (!is_known(call, "logit_bias", gen->bias[i].token, e))
+			return false;
+	if (!list_stop_ids(call, e))
+		return false;
+	if (!wants_scores(gen))
+		return true;
+	call->prompts = mem_take(MAX(gen->n_prompts, 1u), sizeof(*call->prompts));
+	return call->prompts != NULL || no_memory(e);
+}
+
+void call_draw_fill(const struct call *call, const struct choice *c, struct request *r)
+{
+	const struct gen_request *gen = &call->gen;
+	uint32_t k = c->index % gen->n;
+
+	r->temperature = gen->temperature;
+	r->top_p = gen->top_p;
+	r->min_p = gen->min_p;
+	r->top_k = gen->top_k;
+	r->seed = (uint64_t)gen->seed;
+	r->presence = gen->presence;
+	r->frequency = gen->frequency;
+	r->repetition = gen->repetition;
+	r->bias = gen->bias;
+	r->n_bias = (uint32_t)gen->n_bias;
+	r->min_tokens = (uint32_t)gen->min_tokens;
+	r->top_logprobs = gen->top_logprobs;
+	r->stop_ids = call->stop_ids;
+	r->n_stop_ids = call->n_stop_ids;
+	r->stop = &gen->stop;
+	r->choice = k;
+	r->n_choices = k == 0 ? gen->n : 1;
+	r->leader = k == 0 ? 0 : r->seq - k;
+	r->score = k == 0 && call->prompts != NULL;
+	r->score_top = MAX(gen->n_prompt_logprobs, gen->echo ? gen->top_logprobs : 0);
+}
+
+void call_draw_release(struct call *call)
+{
+	for (uint32_t i = 0; call->prompts != NULL && i * call->gen.n < call->n; i++)
+		logprobs_release(&call->prompts[i]);
+	mem_give(call->prompts);
+	mem_give(call->stop_ids);
+}

@@ -1,0 +1,193 @@
+/* Keys that depend on each other, and the sampling defaults of a model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/base/mem.h"
+#include "router/api_defaults.h"
+#include "router/router_conf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void free_strings(struct router_conf *conf)
+{
+	for (size_t i = 0; i < router_conf_table.n_keys; i++) {
+		const struct conf_key *k = &router_conf_table.keys[i];
+
+		if (k->kind == CONF_STR)
+			mem_free(*(char **)(void *)((char *)conf + k->offset));
+	}
+}
+
+/* Loads and checks; the text of the refusal, "" when there is none. */
+static const char *outcome(char **extra, int n)
+{
+	static struct router_conf conf;
+	static struct err err;
+	char *argv[16] = {(char *)(uintptr_t) "baton-router",
+		(char *)(uintptr_t) "--model", (char *)(uintptr_t) "m"};
+	bool stop;
+	status st;
+
+	for (int i = 0; i < n; i++)
+		argv[3 + i] = extra[i];
+	st = conf_load(&router_conf_table, 3 + n, argv, &conf, &stop, &err);
+	if (st == ST_OK)
+		st = router_conf_check(&conf, &err);
+	free_strings(&conf);
+	return st == ST_OK ? "" : err.text;
+}
+
+#define CHECK_REFUSED(part, ...)                                                         \
+	do {                                                                             \
+		char *extra[] = {__VA_ARGS__};                                           \
+		const char *text = outcome(extra, COUNT(extra));                         \
+		if (strstr(text, (part)) == NULL || *text == 0)                          \
+			fail_msg("'%s' does not say '%s'", text, (part));                \
+	} while (0)
+#define A(text) ((char[]){text})
+
+static void the_defaults_are_right_together(void **state)
+{
+	(void)state;
+	assert_string_equal(outcome(NULL, 0), "");
+}
+
+static void keys_that_contradict_each_other_are_refused(void **state)
+{
+	(void)state;
+	CHECK_REFUSED("silent_ms 900", A("--silent-ms"), A("900"));
+	CHECK_REFUSED("lost_ms 1500", A("--lost-ms"), A("1500"));
+	CHECK_REFUSED("both 8000", A("--probe-port"), A("8000"));
+	CHECK_REFUSED("id 'a/b'", A("--id"), A("a/b"));
+	CHECK_REFUSED("id has 0 bytes", A("--id"), A(""));
+	CHECK_REFUSED("log_level 'loud'", A("--log-level"), A("loud"));
+	CHECK_REFUSED("generation_config 'maybe'", A("--generation-config"), A("maybe"));
+	CHECK_REFUSED("max_replays", A("--max-replays"), A("3"));
+}
+
+/* ---- generation_config.json ---- */
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+	(void)state;
+	snprintf(dir, sizeof(dir), "/tmp/baton-test-XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	return 0;
+}
+
+static int remove_dir(void **state)
+{
+	char path[128];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/generation_config.json", dir);
+	unlink(path);
+	assert_int_equal(rmdir(dir), 0);
+	assert_int_equal(mem_taken(), 0);
+	return 0;
+}
+
+static void write_file(const char *text)
+{
+	char path[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/generation_config.json", dir);
+	f = fopen(path, "we");
+	assert_non_null(f);
+	assert_true(fputs(text, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+}
+
+static struct api_defaults load(const char *text)
+{
+	struct api_defaults d;
+	struct err err;
+
+	api_defaults_plain(&d);
+	if (text != NULL)
+		write_file(text);
+	if (api_defaults_load(&d, dir, &err) != ST_OK)
+		fail_msg("%s", err.text);
+	return d;
+}
+
+static void a_model_without_the_file_has_the_plain_defaults(void **state)
+{
+	struct api_defaults d = load(NULL);
+
+	(void)state;
+	assert_true(d.temperature == 1 && d.top_p == 1 && d.min_p == 0);
+	assert_int_equal(d.top_k, 0);
+}
+
+static void the_file_gives_what_a_request_leaves_open(void **state)
+{
+	struct api_defaults d =
+		load("{\"temperature\": 0.5, \"top_k\": 20, \"top_p\": null,"
+		     " \"min_p\": 0.25, \"do_sample\": true}");
+	struct gen_request req = {
+		.has_temperature = true, .temperature = 0.75, .has_min_p = true};
+
+	(void)state;
+	assert_true(d.temperature == 0.5 && d.top_p == 1 && d.min_p == 0.25);
+	assert_int_equal(d.top_k, 20);
+	api_defaults_apply(&d, &req);
+	assert_true(req.temperature == 0.75 && req.min_p == 0 && req.top_p == 1);
+	assert_int_equal(req.top_k, 20);
+}
+
+static void a_file_that_does_not_sample_is_greedy(void **state)
+{
+	(void)state;
+	assert_true(
+		load("{\"do_sample\": false, \"temperature\": 0.6}").temperature == 0);
+	assert_int_equal(load("{\"top_k\": -1}").top_k, 0);
+}
+
+static void values_that_no_request_could_have_are_refused_by_name(void **state)
+{
+	static const char *const rows[][2] = {
+		{"{\"temperature\": 3}", "temperature 3"},
+		{"{\"temperature\": \"hot\"}", "temperature \"hot\""},
+		{"{\"top_p\": 0}", "top_p 0"},
+		{"{\"min_p\": 2}", "min_p 2"},
+		{"{\"top_k\": -2}", "top_k -2"},
+		{"{", "generation_config.json"},
+	};
+	struct api_defaults d;
+	struct err err;
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(rows); i++) {
+		write_file(rows[i][0]);
+		assert_int_not_equal(api_defaults_load(&d, dir, &err), ST_OK);
+		if (strstr(err.text, rows[i][1]) == NULL)
+			fail_msg("'%s' does not say '%s'", err.text, rows[i][1]);
+	}
+}
+
+#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_defaults_are_right_together),
+		cmocka_unit_test(keys_that_contradict_each_other_are_refused),
+		IN_DIR(a_model_without_the_file_has_the_plain_defaults),
+		IN_DIR(the_file_gives_what_a_request_leaves_open),
+		IN_DIR(a_file_that_does_not_sample_is_greedy),
+		IN_DIR(values_that_no_request_could_have_are_refused_by_name),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -54,7 +54,8 @@ struct dw_job {
 	char source_id[49];
 	char link_path[RUNTIME_PATH_BYTES];
 	uint64_t source_incarnation, lease;
-	uint64_t group; /* first lease of the choices of this prompt; 0: it has no others */
+	uint64_t group; /* first lease of the choices of this prompt; 0: it has no others
+			 */
 	uint32_t *src_pages; /* n_state_pages */
 	uint32_t src_slot;
 	bool digest;

@@ -68,10 +68,9 @@ struct backend_ops {
 	/* Host memory that other processes map, too: the whole of a memfd, reachable by
 	 * every device of this process. Not for request time: pinning is slow and waits
 	 * for devices. The fd is not consumed. */
-	status (*host_map)(struct backend *b, int fd, uint64_t bytes, void **out,
-		struct err *err);
-	status (*host_unmap)(
-		struct backend *b, void *p, uint64_t bytes, struct err *err);
+	status (*host_map)(
+		struct backend *b, int fd, uint64_t bytes, void **out, struct err *err);
+	status (*host_unmap)(struct backend *b, void *p, uint64_t bytes, struct err *err);
 	/* Why this device and the one with that uuid cannot reach each other's memory;
 	 * ST_OK: they can, as far as the driver says. NULL on a backend without peers. */
 	status (*peer_check)(struct backend *b, const char *uuid, struct err *err);

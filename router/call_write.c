@@ -296,6 +296,7 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry)
 	if (call->answered || call->gone)
 		return;
 	call->answered = true;
+	call->error = e->code;
 	snprintf(call->finish, sizeof(call->finish), "error");
 	if (e->http >= 500)
 		log_warn("req=%s fails status=%u code=%s: %s", http_id(call->req),

@@ -9,6 +9,9 @@
 
 #include <inttypes.h>
 
+/* Requests are many and stalls are rare. */
+#define STALL_CHECK_NS (100 * NS_PER_MS)
+
 static enum sched_why choose_p(
 	struct router *rt, const struct request *r, struct request_route *route)
 {
@@ -195,6 +198,28 @@ void dispatch_losses(struct router *rt, uint64_t now_ns)
 	}
 }
 
+/* A worker may beat and yet not work; what it holds is not waited for without end. */
+static void end_stalled(struct router *rt, uint64_t now_ns)
+{
+	uint64_t limit = (uint64_t)(rt->conf->stall_timeout_s * (double)NS_PER_S);
+	struct api_error e;
+
+	for (uint32_t i = 0; i < rt->requests.capacity; i++) {
+		struct request *r = rt->requests.slot[i];
+
+		if (r == NULL || (r->state != RQ_PREFILL && r->state != RQ_HANDOVER &&
+					 r->state != RQ_DECODE))
+			continue;
+		if (now_ns - MIN(r->moved_ns, now_ns) < limit)
+			continue;
+		api_error_set(&e, 504, "timeout", NULL,
+			"No worker said anything about this request for %.0f s, in state "
+			"%s.",
+			rt->conf->stall_timeout_s, request_state_name(r->state));
+		request_fail(r, &e, false);
+	}
+}
+
 void dispatch_turn(struct router *rt, uint64_t now_ns)
 {
 	watch_roles(rt, now_ns);
@@ -202,6 +227,10 @@ void dispatch_turn(struct router *rt, uint64_t now_ns)
 		place(rt, now_ns);
 	if (rt->requests.queued.n > 0 && !fault_paused(FAULT_queued))
 		dispatch_queued(rt, now_ns);
+	if (now_ns >= rt->stall_check_ns) {
+		rt->stall_check_ns = now_ns + STALL_CHECK_NS;
+		end_stalled(rt, now_ns);
+	}
 	requests_reap(&rt->requests);
 }
 

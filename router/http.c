@@ -95,13 +95,19 @@ static void on_turn(void *ctx)
 {
 	struct http *h = ctx;
 	MHD_UNSIGNED_LONG_LONG ms;
+	uint32_t before;
 
 	for (int i = 0; i < RUNS_PER_TURN; i++) {
 		resume_ready(h);
 		if (!h->must_run)
 			break;
+		before = h->n_conns;
 		h->must_run = false;
 		MHD_run(h->daemon);
+		/* At the connection limit the listening socket is not watched; it is
+		 * looked at again only in a run that begins with a free place. */
+		if (h->n_conns < before)
+			h->must_run = true;
 		if (MHD_get_timeout(h->daemon, &ms) != MHD_YES)
 			loop_timer_stop(&h->timeout);
 		else if (ms == 0)
@@ -129,6 +135,8 @@ static void on_sweep(void *ctx)
 
 	for (struct http_req *c = h->conns; c != NULL; c = c->next)
 		http_conn_sweep(c, now);
+	/* What no event tells: a descriptor came free after accept had failed. */
+	h->must_run = true;
 	if (h->unix_watch != NULL && h->n_conns < h->o.connections_max)
 		loop_fd_start(h->unix_watch, LOOP_READABLE);
 }

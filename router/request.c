@@ -77,6 +77,10 @@ static void take_token(struct request *r, const void *what)
 {
 	const struct request_token *t = what;
 
+	/* More than was asked for is not passed on; the count in d's last word then
+	 * differs from ours, which ends the request as a breach. */
+	if (request_generated(r) >= r->max_tokens)
+		return;
 	/* d alone ends the sequence, by the same rules: its word follows. */
 	if (request_append(r, t->token))
 		request_add_token(r, t);
@@ -319,6 +323,7 @@ status request_move(
 			request_state_name(r->state));
 	r->front = row->next == RQ_QUEUED && ev != EV_PREPARED;
 	r->state = row->next;
+	r->moved_ns = clock_ns();
 	requests_moved(r->set, r, from);
 	row->act(r, what);
 	check(r);

@@ -180,6 +180,7 @@ struct request {
 	/* facts for log and metrics; ns of clock_ns, 0: did not happen */
 	uint64_t begun_ns, queued_ns, dispatched_ns, prefilled_ns, adopt_ns, adopted_ns,
 		done_ns, place_ns;
+	uint64_t moved_ns; /* the last event of any kind */
 	uint64_t handover_bytes;
 	char transport[33];
 	char p_name[80], d_name[80];

@@ -107,11 +107,16 @@ void request_end_p_finished(struct request *r, const void *what)
 void request_end_d_finished(struct request *r, const void *what)
 {
 	const struct msg_finished *m = what;
+	bool counted = m->n_generated == request_generated(r);
 
 	r->d = NULL;
 	r->adopt_sent = false;
-	if (m->reason == FINISH_STOP_TOKEN || m->reason == FINISH_STOP_STRING ||
-		m->reason == FINISH_LENGTH) {
+	if (!counted && m->reason != FINISH_CANCELLED && m->reason != FINISH_DRAINED &&
+		m->reason != FINISH_ERROR && m->reason != FINISH_NAN) {
+		request_let_go(r);
+		request_end_breach(r, NULL);
+	} else if (m->reason == FINISH_STOP_TOKEN || m->reason == FINISH_STOP_STRING ||
+		   m->reason == FINISH_LENGTH) {
 		request_let_go(r);
 		request_end(
 			r, m->reason == FINISH_LENGTH ? REQUEST_LENGTH : REQUEST_STOP);

@@ -75,6 +75,7 @@ struct router {
 
 	struct loop_timer beat, tick;
 	bool dispatch_due;         /* something changed for those that wait */
+	uint64_t stall_check_ns;   /* when stalled requests are looked for again */
 	uint64_t role_since_ns[2]; /* prefill, decode: since when none is usable; 0: one
 				      is */
 	uint64_t notify_due_ns;

@@ -4,5 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#pragma GCC poison strcpy strcat sprintf vsprintf gets strtok atoi atol atoll atof strncpy strncat
+#pragma GCC poison strcpy strcat sprintf vsprintf gets strtok atoi atol atoll atof       \
+	strncpy strncat
 #endif

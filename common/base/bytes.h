@@ -13,7 +13,8 @@ struct bytes {
 	size_t len;
 };
 
-#define BYTES_STR(literal) ((struct bytes){(const uint8_t *)(literal), sizeof(literal) - 1})
+#define BYTES_STR(literal)                                                               \
+	((struct bytes){(const uint8_t *)(literal), sizeof(literal) - 1})
 struct bytes bytes_of_str(const char *s);
 bool bytes_eq(struct bytes a, struct bytes b);
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define NS_PER_MS UINT64_C(1000000)
-#define NS_PER_S UINT64_C(1000000000)
+#define NS_PER_S  UINT64_C(1000000000)
 
 uint64_t clock_ns(void);
 uint64_t clock_unix_s(void);

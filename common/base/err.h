@@ -5,22 +5,22 @@
 #include "common/base/attr.h"
 
 /* Expanded once for the enum and once for the names, so the two cannot drift. */
-#define STATUS_MAP(X)                                                  \
-	X(OK, "ok")                                                    \
-	X(AGAIN, "no progress possible now, call again when woken")    \
-	X(INVALID, "the peer, the file or the caller broke the format") \
-	X(LIMIT, "a configured bound was reached, a pool included")    \
-	X(NOMEM, "the system has no memory")                           \
-	X(IO, "the operating system refused")                          \
-	X(PEER, "the other process is gone or speaks another version") \
-	X(DEVICE, "CUDA or NCCL failed, or a kernel failed its check") \
+#define STATUS_MAP(X)                                                                    \
+	X(OK, "ok")                                                                      \
+	X(AGAIN, "no progress possible now, call again when woken")                      \
+	X(INVALID, "the peer, the file or the caller broke the format")                  \
+	X(LIMIT, "a configured bound was reached, a pool included")                      \
+	X(NOMEM, "the system has no memory")                                             \
+	X(IO, "the operating system refused")                                            \
+	X(PEER, "the other process is gone or speaks another version")                   \
+	X(DEVICE, "CUDA or NCCL failed, or a kernel failed its check")                   \
 	X(CANCELLED, "the request was withdrawn")
 
 typedef enum status {
 #define X(name, text) ST_##name,
 	STATUS_MAP(X)
 #undef X
-	ST__COUNT
+		ST__COUNT
 } status;
 
 struct err {
@@ -34,8 +34,8 @@ struct err {
 extern "C" {
 #endif
 const char *status_name(status code);
-status err_set_at(struct err *err, const char *file, int line, status code, const char *fmt,
-	...) PRINTF_LIKE(5, 6);
+status err_set_at(struct err *err, const char *file, int line, status code,
+	const char *fmt, ...) PRINTF_LIKE(5, 6);
 /* Prefix what the caller was doing ("model DIR: ..."); the code stays. */
 status err_wrap(struct err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 #ifdef __cplusplus

@@ -9,18 +9,27 @@
 #include <stdint.h>
 
 /* Phases at which a process can pause. */
-#define FAULT_PHASE_MAP(X) \
-	X(queued) X(prefill) X(prefilled) X(adopt) X(claim) X(pull) X(adopted) X(decode) X(done)
+#define FAULT_PHASE_MAP(X)                                                               \
+	X(queued)                                                                        \
+	X(prefill)                                                                       \
+	X(prefilled)                                                                     \
+	X(adopt)                                                                         \
+	X(claim)                                                                         \
+	X(pull)                                                                          \
+	X(adopted)                                                                       \
+	X(decode)                                                                        \
+	X(done)
 
 enum fault_phase {
 #define X(name) FAULT_##name,
 	FAULT_PHASE_MAP(X)
 #undef X
-	FAULT__COUNT
+		FAULT__COUNT
 };
 
 /* text: "pause@adopt,step_delay_ms=20"; runtime_dir: where the go files appear. */
-MUST_CHECK status fault_configure(const char *text, const char *runtime_dir, struct err *err);
+MUST_CHECK status fault_configure(
+	const char *text, const char *runtime_dir, struct err *err);
 /* true while the phase must hold; non-blocking, counts a hit the first time. The
  * caller keeps the request where it is and asks again on a timer. */
 bool fault_paused(enum fault_phase phase);

@@ -17,10 +17,11 @@ bool ring_pop(struct ring *r, void *slot);
 struct chan;
 struct chan *chan_create(uint32_t n_slots, uint32_t slot_bytes);
 void chan_destroy(struct chan *c);
-MUST_CHECK bool chan_push(struct chan *c, const void *slot); /* writer; wakes the reader */
-bool chan_pop(struct chan *c, void *slot);		     /* reader */
-int chan_fd(const struct chan *c); /* readable after a push; level-triggered */
-void chan_ack(struct chan *c);	   /* reader: before popping until empty */
+MUST_CHECK bool chan_push(
+	struct chan *c, const void *slot); /* writer; wakes the reader */
+bool chan_pop(struct chan *c, void *slot); /* reader */
+int chan_fd(const struct chan *c);         /* readable after a push; level-triggered */
+void chan_ack(struct chan *c);             /* reader: before popping until empty */
 /* Reader thread without a loop: sleep until a push or timeout_ms (-1: no limit). */
 void chan_wait(struct chan *c, int timeout_ms);
 

@@ -248,6 +248,11 @@ status engine_setup_prepare(
 			o->conv_dtype, err);
 	if (st != ST_OK)
 		return st;
+	if (o->len_max > e->config.max_position)
+		return err_set(err, ST_LIMIT,
+			"max_model_len %u is more than the model was made for "
+			"(max_position_embeddings %u in config.json)",
+			o->len_max, e->config.max_position);
 	set_shapes(e);
 	if (e->shapes.n_valid > e->shapes.vocab)
 		return err_set(err, ST_INVALID,

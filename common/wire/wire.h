@@ -11,9 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WIRE_PROTO_MIN 1u
-#define WIRE_PROTO_MAX 1u
-#define WIRE_MAX_BYTES ((size_t)16 << 20)
+#define WIRE_PROTO_MIN    1u
+#define WIRE_PROTO_MAX    1u
+#define WIRE_MAX_BYTES    ((size_t)16 << 20)
 #define WIRE_MAX_ELEMENTS 256u
 
 /* Who speaks; masks. hello.role holds one of them. */
@@ -28,36 +28,47 @@ enum wire_party {
 #define WIRE_ROLE_MAX 8u
 
 /* Numbers on the wire: append only. */
-#define WIRE_REFUSAL_MAP(X)                                                             \
-	X(PROTOCOL, "protocol range") X(COMPAT, "compat hash") X(TOKENIZER, "tokenizer hash") \
-	X(ID_IN_USE, "id in use") X(LOST, "declared lost, say hello again") X(MALFORMED, "malformed")
+#define WIRE_REFUSAL_MAP(X)                                                              \
+	X(PROTOCOL, "protocol range")                                                    \
+	X(COMPAT, "compat hash")                                                         \
+	X(TOKENIZER, "tokenizer hash")                                                   \
+	X(ID_IN_USE, "id in use")                                                        \
+	X(LOST, "declared lost, say hello again")                                        \
+	X(MALFORMED, "malformed")
 enum wire_refusal {
 #define X(name, text) REFUSED_##name,
 	WIRE_REFUSAL_MAP(X)
 #undef X
-	REFUSED__COUNT
+		REFUSED__COUNT
 };
 
-#define WIRE_REJECT_MAP(X)                                                                 \
-	X(FULL, "no pages, slots or queue places") X(DRAINING, "draining")                      \
-	X(TOO_LONG, "longer than this worker's sequences may be") X(SOURCE, "the state could not be pulled") \
-	X(INVALID, "a field is out of range") X(DUPLICATE, "this request and attempt is known already")
+#define WIRE_REJECT_MAP(X)                                                               \
+	X(FULL, "no pages, slots or queue places")                                       \
+	X(DRAINING, "draining")                                                          \
+	X(TOO_LONG, "longer than this worker's sequences may be")                        \
+	X(SOURCE, "the state could not be pulled")                                       \
+	X(INVALID, "a field is out of range")                                            \
+	X(DUPLICATE, "this request and attempt is known already")
 enum wire_reject {
 #define X(name, text) REJECT_##name,
 	WIRE_REJECT_MAP(X)
 #undef X
-	REJECT__COUNT
+		REJECT__COUNT
 };
 
-#define WIRE_FINISH_MAP(X)                                                   \
-	X(STOP_TOKEN, "stop token") X(STOP_STRING, "stop string") X(LENGTH, "length") \
-	X(CANCELLED, "cancelled") X(NAN, "NaN or infinite logits") X(ERROR, "error")   \
+#define WIRE_FINISH_MAP(X)                                                               \
+	X(STOP_TOKEN, "stop token")                                                      \
+	X(STOP_STRING, "stop string")                                                    \
+	X(LENGTH, "length")                                                              \
+	X(CANCELLED, "cancelled")                                                        \
+	X(NAN, "NaN or infinite logits")                                                 \
+	X(ERROR, "error")                                                                \
 	X(DRAINED, "cut by the end of a drain")
 enum wire_finish {
 #define X(name, text) FINISH_##name,
 	WIRE_FINISH_MAP(X)
 #undef X
-	FINISH__COUNT
+		FINISH__COUNT
 };
 
 /* Record elements: little-endian, no padding. */
@@ -95,15 +106,15 @@ _Static_assert(sizeof(struct wire_logprob) == 8, "records are dense");
 /* str, bin and records point into the message buffer: copy what outlives it. */
 
 #define MSG(msg, type, from, to) struct msg_##msg {
-#define F(msg, key, kind, member, need, max) \
-	WIRE_T_##kind member;                \
+#define F(msg, key, kind, member, need, max)                                             \
+	WIRE_T_##kind member;                                                            \
 	bool has_##member;
-#define R(msg, key, type, member, need, max) \
-	struct bytes member;                 \
+#define R(msg, key, type, member, need, max)                                             \
+	struct bytes member;                                                             \
 	bool has_##member;
-#define END(msg)             \
-	uint8_t unused_last; \
-	}                    \
+#define END(msg)                                                                         \
+	uint8_t unused_last;                                                             \
+	}                                                                                \
 	;
 #include "common/wire/schema.def"
 #undef MSG
@@ -128,7 +139,7 @@ enum wire_kind { WIRE_u64, WIRE_f64, WIRE_str, WIRE_bin };
 struct wire_field {
 	const char *name;
 	size_t offset, has_offset;
-	uint64_t max;	    /* value, bytes, or elements of a record array */
+	uint64_t max; /* value, bytes, or elements of a record array */
 	double max_f64;
 	uint32_t elem_size; /* records: bytes of one; 0: not a record array */
 	uint8_t key;
@@ -148,7 +159,7 @@ struct wire_msg {
 /* Largest struct msg_*, for a buffer that holds any decoded message. */
 size_t wire_size_max(void);
 const struct wire_msg *wire_find(unsigned type); /* NULL: no such message */
-const struct wire_msg *wire_at(size_t i);	  /* i = 0.. until NULL */
+const struct wire_msg *wire_at(size_t i);        /* i = 0.. until NULL */
 
 MUST_CHECK status wire_guard(struct bytes in, struct err *err);
 /* Body only (without the type byte). Optional members are written when their has_ flag
@@ -169,7 +180,7 @@ struct wire_request {
 	uint64_t router, seq;
 	uint32_t attempt;
 };
-#define wire_request_of(msg) \
+#define wire_request_of(msg)                                                             \
 	((struct wire_request){(msg)->router, (msg)->seq, (uint32_t)(msg)->attempt})
 
 const char *wire_refusal_text(unsigned code);

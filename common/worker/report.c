@@ -145,7 +145,8 @@ void report_start(const struct worker *w)
 	uint64_t tokens = (uint64_t)pool_size(w->pages) * PAGE_TOKENS;
 
 	log_info("KV cache size: %llu tokens", (unsigned long long)tokens);
-	log_info("ready role=%s id=%s incarnation=%llu pages=%u slots=%u page_bytes=%llu "
+	log_info("ready role=%s id=%s incarnation=%016llx pages=%u slots=%u "
+		 "page_bytes=%llu "
 		 "slot_bytes=%llu link=%s",
 		w->role->name, w->conf->id, (unsigned long long)w->incarnation,
 		pool_size(w->pages), pool_size(w->slots),

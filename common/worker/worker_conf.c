@@ -58,7 +58,9 @@ static status check_id(const char *id, struct err *err)
 {
 	size_t n = strlen(id);
 
-	if (n == 0 || n > ID_BYTES_MAX)
+	if (n == 0)
+		return err_set(err, ST_INVALID, "id is not given and has no default");
+	if (n > ID_BYTES_MAX)
 		return err_set(
 			err, ST_INVALID, "id has %zu bytes (1 to %d)", n, ID_BYTES_MAX);
 	for (size_t i = 0; i < n; i++)
@@ -186,7 +188,9 @@ static status check_model(const struct worker_conf *c, struct err *err)
 
 status worker_conf_check(const struct worker_conf *c, struct err *err)
 {
-	status st = check_id(c->id, err);
+	/* A plan or a kernel table belongs to no cluster, so it needs no name. */
+	bool nameless = (c->plan || c->doctor) && c->id[0] == 0;
+	status st = nameless ? ST_OK : check_id(c->id, err);
 
 	if (st == ST_OK)
 		st = check_gpus(c->gpus, err);

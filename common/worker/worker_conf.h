@@ -8,7 +8,7 @@
 
 // clang-format off
 #define WORKER_CONF(U64, F64, STR, BOOL) \
-STR(id, NULL, "name of this worker, unique in the cluster: letters, digits, . _ -") \
+STR(id, "", "name of this worker, unique in the cluster: letters, digits, . _ -")          \
 STR(model, "", "directory of the checkpoint; of the tokenizer, with dummy weights") \
 STR(gpus, "cpu:0", "devices, one rank each: 0,1 or cpu:0,cpu:1") \
 STR(runtime_dir, "", "sockets of this host; empty: /run/baton for root, /tmp/baton-UID") \

@@ -2,9 +2,11 @@
  * with its link, and with it every claim that the importer held. */
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/loop/runtime.h"
 #include "common/xfer/exporter_impl.h"
 #include "common/xfer/probe.h"
 #include <assert.h>
+#include <dirent.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -135,10 +137,39 @@ static status make_path(struct exporter *x, struct err *err)
 	return ST_OK;
 }
 
+/* A worker that was killed leaves its socket file; the next one of that id clears it
+ * away. One that answers belongs to a worker that lives and stays. */
+static void sweep_earlier(const struct exporter *x)
+{
+	const char *dir = x->side.runtime_dir, *id = x->side.id;
+	char path[RUNTIME_PATH_BYTES];
+	DIR *d = opendir(dir);
+	struct dirent *entry;
+	struct err err;
+
+	while (d != NULL && (entry = readdir(d)) != NULL) {
+		size_t n = strlen(entry->d_name), n_id = strlen(id);
+
+		/* ID.%016x.link */
+		if (n != n_id + 22 || strncmp(entry->d_name, id, n_id) != 0 ||
+			entry->d_name[n_id] != '.' ||
+			strcmp(entry->d_name + n - 5, ".link") != 0)
+			continue;
+		if (snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) <
+				(int)sizeof(path) &&
+			runtime_remove_stale(path, RUNTIME_SEQPACKET, &err) != ST_OK)
+			log_debug("%s", err.text); /* it lives */
+	}
+	if (d != NULL)
+		closedir(d);
+}
+
 static status listen_and_watch(struct exporter *x, struct err *err)
 {
 	int fd = -1;
 	status st = make_path(x, err);
+
+	sweep_earlier(x);
 
 	if (st == ST_OK)
 		st = link_listen(x->path, &fd, err);

@@ -184,7 +184,8 @@ static float penalise(const struct sample_row *row, uint16_t seen, float x)
 static const float *change(const struct op_sample *op, const struct sample_row *row,
 	const float *logits, float *changed)
 {
-	const struct sample_edit *edits = op->edits == NULL ? NULL : op->edits + row->edits;
+	const struct sample_edit *edits =
+		op->edits == NULL ? NULL : op->edits + row->edits;
 	bool bans = row->n_bans > 0 && row->position < row->ban_until;
 	bool penalty = row->line > 0 && has_penalty(row);
 

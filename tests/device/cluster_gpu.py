@@ -9,8 +9,9 @@ from rig import cluster
 
 # BF16 may decide otherwise where the two best logits are this close.
 CLEAR = 0.3
-PLACES = [("one-gpu", ("0", "0"), "cuda_ipc"), ("two-gpus-ipc", rig.GPUS, "cuda_ipc"),
-          ("two-gpus-host", rig.GPUS, "cuda_host")]
+TWO = "two-gpus" if rig.GPUS[0] != rig.GPUS[1] else "same-gpu"
+PLACES = [("one-gpu", ("0", "0"), "cuda_ipc"), (f"{TWO}-ipc", rig.GPUS, "cuda_ipc"),
+          (f"{TWO}-host", rig.GPUS, "cuda_host")]
 ROWS = cluster.CONVERSATIONS
 
 
@@ -56,6 +57,7 @@ def serve(table, build, name, gpus, transport, model):
             seen = transports(c, results)
             if seen != {transport}:
                 table.add(False, f"{name} {what}: transport {seen}")
+        time.sleep(1.2)  # the next beat tells
         rows = c.metric("baton_decode_rows_max")
         table.add(rows >= 8, f"{name}: most rows in one step {rows:.0f}")
         chat = c.post("/v1/chat/completions", cluster.chat_body(ROWS[60]))

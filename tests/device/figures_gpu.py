@@ -8,8 +8,9 @@ import time
 import rig
 from rig import cluster
 
-PLACES = [("one GPU", "one", ("0", "0"), "cuda_ipc"), ("two GPUs, cuda_ipc", "ipc", rig.GPUS, "cuda_ipc"),
-          ("two GPUs, cuda_host", "host", rig.GPUS, "cuda_host")]
+TWO = "two GPUs" if rig.GPUS[0] != rig.GPUS[1] else "the same GPU"
+PLACES = [("one GPU", "one", ("0", "0"), "cuda_ipc"), (f"{TWO}, cuda_ipc", "ipc", rig.GPUS, "cuda_ipc"),
+          (f"{TWO}, cuda_host", "host", rig.GPUS, "cuda_host")]
 ANSWER, PROMPT = 1000, 16000
 
 

@@ -1,7 +1,9 @@
 """Clients that leave, workers that die, drains: nothing hangs, nothing leaks, nothing wrong
 is answered with 200."""
 import json
+import resource
 import signal
+import socket
 import threading
 import time
 
@@ -160,6 +162,7 @@ def test_workers_that_die_again_and_again_leak_nothing(build, tmp_path):
             wait_for(lambda: c.ready() and answers(c), 30)
         warm(c)
         settle(c, before)
+        assert len(list(c.runtime.glob("*.link"))) == 2, "sockets of dead workers are cleared away"
 
 
 @pytest.mark.parametrize("who", ["d0", "p0", "r0"])
@@ -223,4 +226,44 @@ def test_a_full_queue_is_503_with_retry_after(build, tmp_path):
         assert r.status == 503 and int(r.headers["Retry-After"]) >= 1, r.body
         for s in held:
             s.close()
+        wait_for(lambda: answers(c), 10)
+
+
+def test_the_connection_limit_is_left_again(build, tmp_path):
+    """At the limit nobody is accepted; once places are free, everybody is."""
+    with Cluster(tmp_path, build, router_flags="--connections-max 4") as c:
+        for _ in range(3):
+            held = [socket.create_connection(("127.0.0.1", c.port)) for _ in range(8)]
+            time.sleep(0.3)
+            for s in held:
+                s.close()
+            assert c.get("/live", timeout=5).status == 200
+        assert answers(c)
+
+
+def test_descriptors_that_ran_out_and_came_back_are_used_again(build, tmp_path):
+    with Cluster(tmp_path, build) as c:
+        pid, n = c.pid("r0"), c.descriptors("r0")
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (n + 3, hard))
+        held = [socket.create_connection(("127.0.0.1", c.port)) for _ in range(8)]
+        time.sleep(0.5)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+        for s in held:
+            s.close()
+        assert c.get("/live", timeout=5).status == 200
+        assert answers(c)
+
+
+@pytest.mark.parametrize("who,phase", [("prefill", "prefill"), ("decode", "pull"), ("decode", "decode")])
+def test_a_worker_that_beats_and_does_not_work_is_not_waited_for(build, tmp_path, who, phase):
+    with Cluster(tmp_path, build, router_flags="--stall-timeout-s 1",
+                 **{f"{who}_flags": f"--debug-fault pause@{phase}"}) as c:
+        row = CONVERSATIONS[0]
+        begun = time.monotonic()
+        r = c.post("/v1/completions", generate_body(row, prompt=row["prompt_ids"]), timeout=20)
+        assert r.status == 504 and r.json()["error"]["code"] == "timeout"
+        assert time.monotonic() - begun < 4
+        assert c.outcome(r.headers["X-Request-Id"])["error"] == "timeout"
+        c.go(phase)
         wait_for(lambda: answers(c), 10)

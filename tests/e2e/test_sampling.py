@@ -4,6 +4,8 @@ import collections
 import math
 import pathlib
 import sys
+import threading
+import time
 
 import pytest
 
@@ -137,6 +139,7 @@ def test_a_long_prompt_is_scored_in_parts(cluster):
     assert all(near(a, b) for a, b in zip(whole["token_logprobs"][1:300], head["token_logprobs"][1:300]))
 
 
+@pytest.mark.asan
 def test_chat_logprobs_have_one_entry_for_each_token(cluster):
     row = CONVERSATIONS[0]
     answer = ask(cluster, "/v1/chat/completions", **chat_body(row, logprobs=True, top_logprobs=4))
@@ -166,6 +169,7 @@ def test_what_is_wrong_with_logprobs_is_refused(cluster):
 
 # ---- penalties, bias, stops ----
 
+@pytest.mark.asan
 def test_penalties_follow_their_definition_at_every_step(cluster):
     """Presence and frequency only shift logits, so logprobs are enough to predict them."""
     for body in ({"presence_penalty": 1.2}, {"frequency_penalty": 0.7}, {"presence_penalty": -0.5, "frequency_penalty": 0.9}):
@@ -243,6 +247,7 @@ def texts(answer):
     return [c["text"] for c in answer["choices"]]
 
 
+@pytest.mark.asan
 def test_choices_are_functions_of_seed_and_number(cluster):
     body = dict(prompt=CONVERSATIONS[3]["prompt_ids"], max_tokens=30, seed=7, **WILD)
     four = texts(ask(cluster, n=4, **body))
@@ -288,6 +293,22 @@ def test_streamed_choices_are_the_same_texts(cluster):
     assert [got[i] for i in range(3)] == [c["message"]["content"] or "" for c in whole["choices"]]
 
 
+def test_a_streamed_echo_is_the_same_as_a_whole_one(cluster):
+    body = dict(prompt=ids_of("case.3.ids"), max_tokens=10, n=2, seed=4, echo=True, logprobs=2, **WILD)
+    whole = ask(cluster, **body)["choices"]
+    s = Stream(cluster, "/v1/completions", body)
+    text, lists = collections.defaultdict(str), collections.defaultdict(lambda: collections.defaultdict(list))
+    for event in s.events():
+        for c in event["choices"]:
+            text[c["index"]] += c["text"]
+            for name, values in (c["logprobs"] or {}).items():
+                lists[c["index"]][name] += values
+    assert s.done
+    for c in whole:
+        assert text[c["index"]] == c["text"] and lists[c["index"]] == c["logprobs"]
+        assert len(c["logprobs"]["tokens"]) == 64 + 10
+
+
 def test_more_choices_than_decode_rows_are_served(cluster):
     answer = ask(cluster, prompt="The", max_tokens=6, n=100, seed=3, **WILD)
     assert len(texts(answer)) == 100
@@ -326,3 +347,27 @@ def test_nothing_is_left_behind(cluster):
         pages = {k: v for k, v in cluster.metrics().items() if k[0] == "baton_pages"}
         return all(v == 0 for (_, labels), v in pages.items() if dict(labels).get("state") not in ("free", None))
     wait_for(free, 15)
+
+
+def test_a_replay_draws_and_penalises_as_if_nothing_had_happened(build, tmp_path):
+    """A decode worker dies under four choices: each is prefilled again, alone, with the
+    tokens it had, and its text and logprobs are those of an undisturbed run."""
+    body = dict(prompt=CONVERSATIONS[60]["prompt_ids"], max_tokens=60, n=4, seed=17, logprobs=2, frequency_penalty=0.3,
+                repetition_penalty=1.1, min_tokens=40, logit_bias={"77": 1.5}, **WILD)
+    with Cluster(tmp_path, build, decode=2, router_flags="--max-replays 2",
+                 decode_flags="--debug-fault step_delay_ms=20") as c:
+        calm = ask(c, **body)["choices"]
+        got = []
+        asking = threading.Thread(target=lambda: got.append(ask(c, **body)["choices"]))
+        asking.start()
+        wait_for(lambda: c.metric("baton_worker_jobs", worker="d0") >= 2, 5, step=0.01)
+        time.sleep(0.4)
+        c.kill("d0")
+        asking.join(30)
+        assert got, "no answer"
+        assert [x["text"] for x in got[0]] == [x["text"] for x in calm]
+        for a, b in zip(got[0], calm):
+            assert a["logprobs"]["tokens"] == b["logprobs"]["tokens"]
+            assert all(near(x, y) for x, y in zip(a["logprobs"]["token_logprobs"], b["logprobs"]["token_logprobs"]))
+        assert c.metric("baton_replays_total") >= 1
+        wait_for(c.ready, 20)

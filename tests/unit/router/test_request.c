@@ -57,9 +57,47 @@ static void an_impossible_pair_changes_nothing(void **state)
 
 /* ---- whole lives ---- */
 
+/* A decode worker whose count of the answer differs from what arrived cannot be
+ * believed: tokens are missing, or there are more than were asked for. */
+static void a_decode_worker_that_miscounts_is_an_error(void **state)
+{
+	static const uint32_t counts[] = {0, 1, 2, 4, 99};
+	struct wire_first first = {.token = 11};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(counts); i++) {
+		struct msg_finished end = {
+			.reason = FINISH_LENGTH, .n_generated = counts[i]};
+		struct request_token t = {.token = 12};
+		struct request_route route;
+		struct msg_prefilled m;
+		struct request *r;
+		struct rig g;
+
+		rig_open(&g);
+		r = rig_request(&g, 3);
+		route = rig_route(&g, r);
+		rig_move(r, EV_PREPARED, NULL);
+		rig_move(r, EV_DISPATCHED, &route);
+		m = rig_prefilled(r, &first);
+		rig_move(r, EV_PREFILLED, &m);
+		rig_move(r, EV_ADOPTED, &rig_adopted);
+		for (int n = 0; n < 6; n++)
+			rig_move(r, EV_TOKEN, &t);
+		assert_int_equal(
+			request_generated(r), 3); /* the rest was not asked for */
+		rig_move(r, EV_D_FINISHED, &end);
+		assert_int_equal(g.finish, REQUEST_FAILED);
+		assert_string_equal(r->error.code, "worker_protocol");
+		request_freed(r, g.p, 1);
+		request_freed(r, g.d, 1);
+		rig_close(&g);
+	}
+}
+
 static void a_request_goes_from_prompt_to_answer(void **state)
 {
-	struct msg_finished end = {.reason = FINISH_STOP_TOKEN};
+	struct msg_finished end = {.reason = FINISH_STOP_TOKEN, .n_generated = 3};
 	struct wire_first first = {.token = 11};
 	struct request_token t = {.token = 12};
 	struct msg_prefilled m;
@@ -256,6 +294,7 @@ int main(void)
 		cmocka_unit_test(every_state_can_be_cancelled_and_can_fail),
 		cmocka_unit_test(whatever_a_serving_worker_says_has_a_row),
 		cmocka_unit_test(an_impossible_pair_changes_nothing),
+		cmocka_unit_test(a_decode_worker_that_miscounts_is_an_error),
 		cmocka_unit_test(a_request_goes_from_prompt_to_answer),
 		cmocka_unit_test(a_first_token_that_ends_it_touches_no_decode_worker),
 		cmocka_unit_test(ignore_eos_goes_on),

@@ -120,8 +120,10 @@ static inline int setup(void **state)
 	struct router *rt = &x->rt;
 	struct err err;
 
-	x->conf =
-		(struct router_conf){.id = "r0", .lost_ms = 4000, .queue_timeout_s = 60};
+	x->conf = (struct router_conf){.id = "r0",
+		.lost_ms = 4000,
+		.queue_timeout_s = 60,
+		.stall_timeout_s = 300};
 	snprintf(x->dir, sizeof(x->dir), "/tmp/baton-test-XXXXXX");
 	assert_non_null(mkdtemp(x->dir));
 	rt->conf = &x->conf;

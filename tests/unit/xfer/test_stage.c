@@ -111,19 +111,21 @@ static void every_parallelism_moves_every_byte(void **state)
 /* More bytes than all buffers hold, from several pulls at once, two of them cancelled. */
 static void pulls_share_the_buffers(void **state)
 {
-	enum { PULLS = 6, TOKENS = 150 };
+	enum { PULLS = 6, TOKENS = 100 };
 	struct parking d = {0};
 	struct pair *t = staged_pair(&large_model, 1, 1, &d);
 	struct place src[PULLS], dst[PULLS];
 	struct puller p[PULLS];
+	uint64_t lease[PULLS];
 
 	(void)state;
 	for (uint32_t i = 0; i < PULLS; i++) {
-		uint64_t lease = node_grant(&t->p, &src[i], TOKENS, 40 + i);
-		struct pull what;
-
+		lease[i] = node_grant(&t->p, &src[i], TOKENS, 40 + i);
 		node_take(&t->d, &dst[i], TOKENS);
-		what = pull_from(&t->p, &src[i], lease, &dst[i]);
+	}
+	for (uint32_t i = 0; i < PULLS; i++) {
+		struct pull what = pull_from(&t->p, &src[i], lease[i], &dst[i]);
+
 		start_pull(&t->d, &what, &p[i]);
 	}
 	loop_for(t->loop, 5);

@@ -2,6 +2,7 @@
 #include "router/call.h"
 
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/rng.h"
@@ -52,6 +53,21 @@ static bool may_come_in(struct router *rt, struct api_error *e)
 	return true;
 }
 
+/* One line per set of names, not per request: clients send the same ones again and
+ * again. A client that makes up new ones is heard this often. */
+static bool is_news(struct router *rt, const char *names)
+{
+	uint64_t key = hash64(names, strlen(names), 0);
+
+	for (uint32_t i = 0; i < rt->n_ignored_sets; i++)
+		if (rt->ignored_set[i] == key)
+			return false;
+	if (rt->n_ignored_sets == COUNT(rt->ignored_set))
+		return false;
+	rt->ignored_set[rt->n_ignored_sets++] = key;
+	return true;
+}
+
 static bool parse(struct call *call, struct api_error *e)
 {
 	struct router *rt = call->rt;
@@ -70,8 +86,9 @@ static bool parse(struct call *call, struct api_error *e)
 			"The model `%.200s` does not exist.", call->gen.model);
 		return false;
 	}
-	if (call->gen.ignored[0] != 0)
-		log_debug("req=%s ignores %s", http_id(call->req), call->gen.ignored);
+	if (call->gen.ignored[0] != 0 && is_news(call->rt, call->gen.ignored))
+		log_info("req=%s has members without effect here: %s", http_id(call->req),
+			call->gen.ignored);
 	return true;
 }
 

@@ -74,7 +74,9 @@ struct router {
 	uint64_t peers_gone; /* acknowledgements of peer_down */
 
 	struct loop_timer beat, tick;
-	bool dispatch_due;         /* something changed for those that wait */
+	bool dispatch_due;        /* something changed for those that wait */
+	uint64_t ignored_set[64]; /* hashes of sets of names that were logged */
+	uint32_t n_ignored_sets;
 	uint64_t stall_check_ns;   /* when stalled requests are looked for again */
 	uint64_t role_since_ns[2]; /* prefill, decode: since when none is usable; 0: one
 				      is */

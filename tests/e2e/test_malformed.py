@@ -172,6 +172,14 @@ def test_malformed_link_frames_close_the_link_alone(cluster, who):
     serves(cluster)
 
 
+def test_members_without_effect_are_named_once(cluster):
+    for _ in range(3):
+        r = cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 1, "frobnicate": 2, "user": "u"})
+        assert r.status == 200
+    lines = [x for x in cluster.log("r0").splitlines() if "frobnicate" in x]
+    assert len(lines) == 1 and "user" in lines[0]
+
+
 def test_tokenize_and_back(cluster):
     row = CONVERSATIONS[3]
     r = cluster.post("/tokenize", {"prompt": row["prompt"]})

@@ -248,7 +248,8 @@ status engine_setup_prepare(
 			o->conv_dtype, err);
 	if (st != ST_OK)
 		return st;
-	if (o->len_max > e->config.max_position)
+	/* Tools may look beyond what a model was made for; serving may not. */
+	if (!o->logits && o->len_max > e->config.max_position)
 		return err_set(err, ST_LIMIT,
 			"max_model_len %u is more than the model was made for "
 			"(max_position_embeddings %u in config.json)",

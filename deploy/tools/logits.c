@@ -25,7 +25,8 @@
 	U64(chunk, "512", 1, 1 << 20, "tokens of one prefill pass")                      \
 	U64(decode, "0", 0, 1 << 20, "ids at each end that go through decode steps")     \
 	BOOL(deep, "false", "write hidden states and GDN state of deep.ids")             \
-	STR(gpus, "cpu:0", "devices, one rank each: cpu:0,cpu:1 or 0,1")                 \
+	STR(backend, "auto", "auto, cpu or cuda: what the devices must be")              \
+	STR(gpus, "", "devices, one rank each: cpu:0,cpu:1 or 0,1; empty: the first")    \
 	STR(gpus_decode, "", "with --decode: devices of the decoding side, if others")   \
 	STR(transport, "auto", "with --decode: auto, shm, cuda_ipc or cuda_host")        \
 	U64(last, "0", 0, 1 << 20, "positions whose logits are written; 0: all")         \
@@ -317,6 +318,30 @@ static struct engine_options model_options(const struct tool *t)
 								   : ""};
 }
 
+/* The backend follows from the devices; a name given for it has to agree. */
+static status check_backend(struct logits_conf *c, struct err *err)
+{
+	bool cuda = strcmp(c->backend, "cuda") == 0, cpu = strcmp(c->backend, "cpu") == 0;
+	const char *devices[2];
+
+	if (!cuda && !cpu && strcmp(c->backend, "auto") != 0)
+		return err_set(
+			err, ST_INVALID, "backend '%s': auto, cpu or cuda", c->backend);
+	if (c->gpus[0] == 0)
+		c->gpus = cuda ? "0" : "cpu:0";
+	devices[0] = c->gpus;
+	devices[1] = c->gpus_decode;
+	for (int i = 0; i < 2; i++) {
+		bool on_cpu = strncmp(devices[i], "cpu", 3) == 0;
+
+		if (devices[i][0] != 0 && ((cuda && on_cpu) || (cpu && !on_cpu)))
+			return err_set(err, ST_INVALID,
+				"backend %s: devices '%s' are of another", c->backend,
+				devices[i]);
+	}
+	return ST_OK;
+}
+
 static status check_model(const struct tool *t, struct err *err)
 {
 	bool dummy = strcmp(t->conf.load_format, "dummy") == 0;
@@ -427,6 +452,8 @@ int main(int argc, char **argv)
 	log_level_set(LOG_WARN);
 	mem_budget(TOOL_MEMORY_BYTES);
 	st = conf_load(&table, argc, argv, &t.conf, &stop, &err);
+	if (st == ST_OK && !stop)
+		st = check_backend(&t.conf, &err);
 	if (st == ST_OK && !stop)
 		st = check_model(&t, &err);
 	if (st == ST_OK && !stop)

@@ -237,6 +237,8 @@ REFUSED = [
     ({"case.0.ids": stfile.ids([1, 2])}, ["--decode", "1", "--flip", "page:7"], "I below 1"),
     ({"case.0.ids": stfile.ids([1, 2])}, ["--gpus", "cpu:0,cpu:1,cpu:2"], "3"),
     ({"case.0.ids": stfile.ids([1, 2])}, ["--gpus", "cpu:0,,"], "a device of 0 bytes"),
+    ({"case.0.ids": stfile.ids([1, 2])}, ["--backend", "tpu"], "backend 'tpu'"),
+    ({"case.0.ids": stfile.ids([1, 2])}, ["--backend", "cuda", "--gpus", "cpu:0"], "devices 'cpu:0'"),
 ]
 
 

@@ -85,27 +85,6 @@ static void put_ids(struct sink *out, const uint32_t *ids, size_t n)
 	sink_str(out, "]");
 }
 
-/* A token can hold part of a character: what is no character shows as U+FFFD. */
-static void put_piece_text(struct sink *out, struct bytes piece)
-{
-	struct sink text;
-
-	sink_init(&text, 4 * piece.len);
-	while (piece.len > 0) {
-		struct utf8_step s = utf8_step(piece);
-
-		if (s.kind == UTF8_WHOLE)
-			sink_put(&text, piece.at, s.len);
-		else
-			sink_str(&text, UTF8_REPLACEMENT);
-		piece.at += s.len;
-		piece.len -= s.len;
-	}
-	out->full = out->full || text.full;
-	put_json_string(out, sink_bytes(&text));
-	sink_release(&text);
-}
-
 static void put_piece_bytes(struct sink *out, struct bytes piece)
 {
 	sink_str(out, "[");
@@ -155,7 +134,7 @@ void out_tokens(struct sink *out, enum tok_shape shape, const uint32_t *ids, siz
 	for (size_t i = 0; i < n; i++) {
 		if (i > 0)
 			sink_str(out, ",");
-		put_piece_text(out, pieces[i]);
+		put_json_bytes(out, pieces[i]);
 	}
 	sink_str(out, "]}");
 }

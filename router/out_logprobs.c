@@ -79,25 +79,6 @@ void logprobs_release(struct logprob_list *l)
 	*l = (struct logprob_list){0};
 }
 
-static void put_shown(struct sink *out, struct bytes piece)
-{
-	struct sink text;
-
-	sink_init(&text, 4 * piece.len);
-	while (piece.len > 0) {
-		struct utf8_step s = utf8_step(piece);
-
-		if (s.kind == UTF8_WHOLE)
-			sink_put(&text, piece.at, s.len);
-		else
-			sink_str(&text, UTF8_REPLACEMENT);
-		piece.at += s.len;
-		piece.len -= s.len;
-	}
-	put_json_string(out, sink_bytes(&text));
-	sink_release(&text);
-}
-
 static void put_named(struct sink *out, struct bytes piece)
 {
 	if (utf8_valid_len(piece) == piece.len) {
@@ -123,7 +104,7 @@ static void put_chat_token(
 	struct bytes piece = tokenizer_token_bytes(t, token);
 
 	sink_str(out, "{\"token\":");
-	put_shown(out, piece);
+	put_json_bytes(out, piece);
 	sink_str(out, ",\"logprob\":");
 	put_logprob(out, logprob);
 	sink_str(out, ",\"bytes\":[");
@@ -257,7 +238,7 @@ static void put_prompt_token(
 	else
 		sink_str(out, "null");
 	sink_str(out, ",\"decoded_token\":");
-	put_shown(out, tokenizer_token_bytes(t, p.token));
+	put_json_bytes(out, tokenizer_token_bytes(t, p.token));
 	sink_str(out, "}");
 }
 

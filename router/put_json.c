@@ -1,6 +1,8 @@
 /* Writing JSON by hand. */
 #include "router/put_json.h"
 
+#include "common/model/utf8.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -65,4 +67,24 @@ void put_json_f64(struct sink *out, double v)
 		sink_fmt(out, "%.17g", v);
 	else
 		sink_str(out, "null");
+}
+
+void put_json_bytes(struct sink *out, struct bytes piece)
+{
+	struct sink text;
+
+	sink_init(&text, 4 * piece.len);
+	while (piece.len > 0) {
+		struct utf8_step s = utf8_step(piece);
+
+		if (s.kind == UTF8_WHOLE)
+			sink_put(&text, piece.at, s.len);
+		else
+			sink_str(&text, UTF8_REPLACEMENT);
+		piece.at += s.len;
+		piece.len -= s.len;
+	}
+	out->full = out->full || text.full;
+	put_json_string(out, sink_bytes(&text));
+	sink_release(&text);
 }

@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "common/base/rng.h"
 #include "common/loop/notify.h"
+#include "common/loop/runtime.h"
 #include "common/model/model_config.h"
 #include "router/call.h"
 #include "router/control.h"
@@ -15,10 +16,8 @@
 #include "router/prepare.h"
 #include "router/routes.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TICK_MS            20
 /* Besides those that wait: as many as workers may hold. */
@@ -131,21 +130,6 @@ static const struct request_ops ops = {
 
 /* ---- start ---- */
 
-static status read_boot_id(char *out, size_t size, struct err *err)
-{
-	static const char path[] = "/proc/sys/kernel/random/boot_id";
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
-
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
-	out[n] = 0;
-	out[strcspn(out, "\n")] = 0;
-	return ST_OK;
-}
-
 /* The last part of the model's path, or each line of the key. */
 static status set_names(struct router *rt, struct err *err)
 {
@@ -184,7 +168,7 @@ static status start_host(struct router *rt, struct err *err)
 	if (st == ST_OK)
 		st = fault_configure(rt->conf->debug_fault, rt->runtime.dir, err);
 	if (st == ST_OK)
-		st = read_boot_id(rt->boot_id, sizeof(rt->boot_id), err);
+		st = runtime_boot_id(rt->boot_id, sizeof(rt->boot_id), err);
 	if (st == ST_OK)
 		st = set_names(rt, err);
 	rt->incarnation = rng_entropy64();

@@ -2,6 +2,7 @@
 #include "common/loop/runtime.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -144,5 +145,20 @@ status runtime_remove_stale(
 	if (unlink(path) < 0 && errno != ENOENT)
 		return err_set(
 			err, ST_IO, "remove stale socket %s: %s", path, strerror(errno));
+	return ST_OK;
+}
+
+status runtime_boot_id(char *out, size_t size, struct err *err)
+{
+	static const char path[] = "/proc/sys/kernel/random/boot_id";
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
+	out[n] = 0;
+	out[strcspn(out, "\n")] = 0;
 	return ST_OK;
 }

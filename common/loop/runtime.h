@@ -29,4 +29,7 @@ enum runtime_socket_kind { RUNTIME_STREAM, RUNTIME_SEQPACKET };
 MUST_CHECK status runtime_remove_stale(
 	const char *path, enum runtime_socket_kind kind, struct err *err);
 
+/* Tells one run of the host from another: two processes with the same text share it. */
+MUST_CHECK status runtime_boot_id(char *out, size_t size, struct err *err);
+
 #endif

@@ -26,16 +26,6 @@ const char *weight_role_name(enum weight_role role)
 	return (unsigned)role < WR__COUNT ? roles[role].name : "?";
 }
 
-const char *weight_format_name(enum weight_format format)
-{
-	static const char *const names[WF__COUNT] = {[WF_F32] = "f32",
-		[WF_BF16] = "bf16",
-		[WF_NVFP4] = "nvfp4",
-		[WF_FP8] = "fp8"};
-
-	return (unsigned)format < WF__COUNT ? names[format] : "?";
-}
-
 enum where role_where(enum weight_role role)
 {
 	return roles[role].where;

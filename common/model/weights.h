@@ -101,7 +101,6 @@ MUST_CHECK status weights_read(const struct weights *w, enum weight_role role,
 	uint32_t layer, void *data, void *scale, void *scale2, struct err *err);
 uint64_t weights_bytes(const struct weights *w); /* of all roles of this rank */
 const char *weight_role_name(enum weight_role role);
-const char *weight_format_name(enum weight_format format);
 /* "unused: input_scale=768 k_scale=2 mtp=19 vision=0 ..." for the start log. */
 void weights_unused(const struct weights *w, struct sink *out);
 

@@ -295,8 +295,8 @@ static status check_experts(
 			return tensor_refuse(w, t, err,
 				"the experts of a layer differ in format (%s here, %s in "
 				"expert 0)",
-				weight_format_name(e->info.format),
-				weight_format_name(first.info.format));
+				format_name(e->info.format),
+				format_name(first.info.format));
 	}
 	return ST_OK;
 }

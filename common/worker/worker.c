@@ -8,10 +8,9 @@
 #include "common/base/mem.h"
 #include "common/base/rng.h"
 #include "common/loop/notify.h"
+#include "common/loop/runtime.h"
 #include "common/worker/report.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -107,21 +106,6 @@ static void tick(void *ctx)
 
 /* ---- start ---- */
 
-static status read_boot_id(char *out, size_t size, struct err *err)
-{
-	static const char path[] = "/proc/sys/kernel/random/boot_id";
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
-
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
-	out[n] = 0;
-	out[strcspn(out, "\n")] = 0;
-	return ST_OK;
-}
-
 static status start_host(struct worker *w, struct err *err)
 {
 	status st = runtime_open(&w->runtime, w->conf->runtime_dir, err);
@@ -129,7 +113,7 @@ static status start_host(struct worker *w, struct err *err)
 	if (st == ST_OK)
 		st = fault_configure(w->conf->debug_fault, w->runtime.dir, err);
 	if (st == ST_OK)
-		st = read_boot_id(w->boot_id, sizeof(w->boot_id), err);
+		st = runtime_boot_id(w->boot_id, sizeof(w->boot_id), err);
 	w->incarnation = rng_entropy64();
 	return st;
 }

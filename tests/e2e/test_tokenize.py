@@ -150,5 +150,4 @@ def test_long_texts_take_two_seconds_and_delay_nobody(text, router):
     back = json.loads(router.ask("POST", "/detokenize", json.dumps({"tokens": ids}).encode())[1])
     assert normal(back["prompt"]) == normal(text)
     assert took < SECONDS
-    # What is promised is HEALTH_MS on an idle machine; a test run shares its cores.
-    assert waited * 1000 < 3 * HEALTH_MS
+    assert waited * 1000 < HEALTH_MS

@@ -192,9 +192,26 @@ static void what_is_not_a_socket_is_not_removed(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static void the_boot_id_is_one_line_and_too_little_room_cuts_it(void **state)
+{
+	char id[64], again[64], small[8];
+	struct err err;
+
+	(void)state;
+	assert_int_equal(runtime_boot_id(id, sizeof(id), &err), ST_OK);
+	assert_int_equal(strlen(id), 36);
+	assert_null(strchr(id, '\n'));
+	assert_int_equal(runtime_boot_id(again, sizeof(again), &err), ST_OK);
+	assert_string_equal(id, again);
+	assert_int_equal(runtime_boot_id(small, sizeof(small), &err), ST_OK);
+	assert_memory_equal(small, id, 7);
+	assert_int_equal(small[7], 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_boot_id_is_one_line_and_too_little_room_cuts_it),
 		T(it_is_made_for_its_owner_alone),
 		T(one_that_others_may_enter_is_refused),
 		T(one_of_another_user_a_link_or_a_file_is_refused),

@@ -8,6 +8,7 @@
 
 #include "common/base/mem.h"
 #include "router/api_out.h"
+#include "router/put_json.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -313,9 +314,34 @@ static void an_answer_that_does_not_fit_is_marked(void **state)
 	sink_release(&s);
 }
 
+/* Bytes of a token need not be text; a text that found no room is never passed on short.
+ */
+static void bytes_of_a_token_are_shown_whole_or_not_at_all(void **state)
+{
+	struct bytes odd = BYTES_STR("a\xE2\x82"
+				     "b\xFF");
+	uint64_t before = mem_taken();
+	struct sink out;
+
+	(void)state;
+	sink_init(&out, 64);
+	put_json_bytes(&out, odd);
+	assert_false(out.full);
+	assert_string_equal(sink_cstr(&out), "\"a\xEF\xBF\xBD"
+					     "b\xEF\xBF\xBD\"");
+	sink_reset(&out);
+	mem_budget(mem_taken()); /* none is left for the text on its way */
+	put_json_bytes(&out, odd);
+	mem_budget(UINT64_C(1) << 30);
+	assert_true(out.full);
+	sink_release(&out);
+	assert_int_equal(mem_taken(), before);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bytes_of_a_token_are_shown_whole_or_not_at_all),
 		cmocka_unit_test(a_chat_answer_has_its_members),
 		cmocka_unit_test(a_chat_stream_has_its_chunks),
 		cmocka_unit_test(a_completion_has_its_members),

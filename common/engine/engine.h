@@ -34,7 +34,6 @@ struct engine_options {
 	enum dtype kv_dtype, conv_dtype;
 	uint32_t n_valid; /* vocabulary rows that may be sampled; 0: all */
 	bool logits;      /* passes and steps return logits (tools) */
-	uint32_t threads; /* reserved for the CPU backend: worker threads per rank, 1 */
 };
 
 struct engine;

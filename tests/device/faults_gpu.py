@@ -1,6 +1,8 @@
-"""kill -9 of the prefill worker with pulls running and of the decode worker with rows in
-its steps, many times: no wrong text, the dead process's GPU memory is back within 5 s, a
-replacement serves at the same address, nothing grows.  usage: faults_gpu.py DIR [CYCLES]"""
+"""kill -9 of a prefill worker with pulls from it running and of a decode worker with rows in
+its steps, in turn, many times, two workers of each role: requests are right elsewhere or fail
+within 5 s, the dead process's GPU memory is back within 5 s, a replacement joins under the
+same name and address, nothing grows.  usage: faults_gpu.py DIR [CYCLES]"""
+import os
 import pathlib
 import sys
 import threading
@@ -10,131 +12,177 @@ import rig
 from rig import cluster
 
 ROW = cluster.CONVERSATIONS[60]  # "Count from 1 to 150.": 492 tokens
-SHORT = cluster.CONVERSATIONS[:4]
-BACK_S, BACK_MIB = 5.0, 1000  # of an arena of 1.4 GB
+SHORT = cluster.CONVERSATIONS[:8]
+WORKERS = ("p0", "p1", "d0", "d1")
+WITHIN_S, BACK_MIB = 5.0, 1000  # of an arena of 1.4 GB
+LIMIT_S = 500  # no new cycle after this
 
 
-def ask(c, row, seen):
+class Tally:
+    """How requests ended: right, error (and how long after the kill before it) or wrong."""
+
+    def __init__(self):
+        self.kinds = {"right": 0, "error": 0, "wrong": 0}
+        self.texts, self.errors, self.kills, self.lock = [], [], [], threading.Lock()
+
+    def add(self, kind, text=""):
+        with self.lock:
+            self.kinds[kind] += 1
+            if kind == "error":
+                self.errors.append(time.monotonic())
+            if text:
+                self.texts.append(f"{kind}: {text}")
+
+    def slowest_error(self):
+        """Seconds between an error and the kill before it; one without a kill is a fault."""
+        waits = [min((e - k for k in self.kills if k <= e), default=1e9) for e in self.errors]
+        return max(waits, default=0.0)
+
+
+def ask(c, row, tally):
     try:
         r = c.post("/v1/completions", cluster.generate_body(row, prompt=row["prompt_ids"]), timeout=60)
     except OSError as e:
-        seen.append(("error", str(e)))
-        return
+        return tally.add("error", str(e))
     if r.status != 200:
-        seen.append(("error", f"{r.status} {r.body[:120]}"))
-    elif r.json()["choices"][0]["text"] == row["greedy_text"]:
-        seen.append(("right", ""))
-    else:
-        seen.append(("wrong", r.json()["choices"][0]["text"][:80]))
+        return tally.add("error", f"{r.status} {r.body[:160]}")
+    text = r.json()["choices"][0]["text"]
+    return tally.add("right") if text == row["greedy_text"] else tally.add("wrong", text[:80])
 
 
-def right_again(c, seconds):
-    """Until a request is answered rightly; a wrong answer ends it."""
-    end = time.monotonic() + seconds
-    while True:
-        seen = []
-        ask(c, SHORT[0], seen)
-        if seen[0][0] != "error":
-            return seen[0][0] == "right"
-        if time.monotonic() > end:
-            raise RuntimeError(f"no answer within {seconds} s: {seen[0][1]}")
-        time.sleep(0.1)
+def asking(c, rows, tally):
+    askers = [threading.Thread(target=ask, args=(c, row, tally)) for row in rows]
+    for a in askers:
+        a.start()
+    return askers
 
 
-def kill_and_watch(c, memory, victim, table):
-    """Its GPU memory must be back soon; whoever mapped it has to let go for that."""
-    gpu = int(rig.GPUS[0 if victim == "p0" else 1])
+def count_of(c, name, text):
+    return c.log(name).count(text)
+
+
+def is_up(c, name):
+    return c.metric("baton_worker_state", worker=name, state="up") == 1
+
+
+def held(c, name):
+    """Pulls that this process of the worker holds back at its fault point."""
+    return c.metric("baton_worker_fault_hits_total", worker=name)
+
+
+def kill(c, memory, victim, tally):
+    """Its memory must be back soon: whoever has mapped it has to let go for that.
+    (seconds until the memory was seen free or None, pid that was killed)"""
+    gpu = int(rig.GPUS[0 if victim[0] == "p" else 1])
     before, pid = memory.now(gpu), c.pid(victim)
     c.kill(victim)
     killed = time.monotonic()
+    tally.kills.append(killed)
+
+    def freed():
+        return next((t for t, g, u in list(memory.samples) if g == gpu and t > killed and before - u >= BACK_MIB), None)
+    try:
+        return cluster.wait_for(freed, WITHIN_S) - killed, pid
+    except AssertionError:
+        return None, pid
+
+
+def wait_back(c, victim, pid, ready_before):
+    """A new process of the same name has loaded, and the router counts on it."""
     cluster.wait_for(lambda: c.pid(victim) not in (pid, None), 30)
-    time.sleep(max(0, 1 - (time.monotonic() - killed)))
-    lowest = memory.lowest(gpu, killed, killed + BACK_S)
-    ok = lowest is not None and before - lowest >= BACK_MIB
-    first = next((t for t, g, u in list(memory.samples) if g == gpu and t > killed and before - u >= BACK_MIB), None)
-    after = f"{first - killed:.2f} s" if first else "never"
-    table.add(ok, f"kill {victim}: GPU {gpu} from {before} MiB to {lowest} MiB, first seen after {after}")
+    cluster.wait_for(lambda: count_of(c, victim, " ready role=") > ready_before, 60)
+    cluster.wait_for(lambda: is_up(c, victim), 30)
 
 
-def opened(c):
-    """Links that importers have opened to the prefill worker."""
-    return sum(" opened" in line for line in c.log("p0").splitlines())
-
-
-def starts(c):
-    """How often the decode worker has become ready."""
-    return c.log("d0").count(" ready role=decode")
-
-
-def cycle(c, memory, table):
-    """Eight streams lose their decode worker. When it is back, the pulls of others are held
-    there, with the arenas mapped, and the prefill worker dies, too."""
-    seen, begun = [], time.monotonic()
-    c.stop_going("pull")
-    askers = [threading.Thread(target=ask, args=(c, ROW, seen)) for _ in range(8)]
-    for a in askers:
-        a.start()
-    time.sleep(0.5)  # a quarter of the answers is written
-    links, started = opened(c), starts(c)
-    kill_and_watch(c, memory, "d0", table)
-    cluster.wait_for(lambda: starts(c) > started, 60)
-    askers += [threading.Thread(target=ask, args=(c, SHORT[i], seen)) for i in range(4)]
-    for a in askers[8:]:
-        a.start()
-    cluster.wait_for(lambda: opened(c) > links, 20)
-    time.sleep(0.5)
-    held = c.metric("baton_worker_fault_hits_total", worker="d0")
-    kill_and_watch(c, memory, "p0", table)
-    lost = sum("the peer closed the link" in line for line in c.log("d0").splitlines())
+def cycle(c, memory, number, tally):
+    """Streams lose a decode worker. When it is back, it holds the pulls that it begins, with
+    the prefill workers' arenas mapped, and one of these dies, too."""
+    p, d = f"p{number % 2}", f"d{number // 2 % 2}"
+    ready = {w: count_of(c, w, " ready role=") for w in WORKERS}
+    c.stop_going("pull")  # of a process that starts from here on
+    askers = asking(c, [ROW] * 8, tally)
+    time.sleep(0.4)  # a fifth of the answers is written
+    freed_d, pid = kill(c, memory, d, tally)
+    wait_back(c, d, pid, ready[d])
+    cut = f"'the state could not be pulled' later=1: link to {p}:"
+    lost = count_of(c, d, cut)
+    askers += asking(c, SHORT, tally)
+    cluster.wait_for(lambda: held(c, d) > 0, 20)
+    time.sleep(0.2)  # the others of the eight, too
+    freed_p, pid = kill(c, memory, p, tally)
+    cluster.wait_for(lambda: count_of(c, d, cut) > lost, WITHIN_S)
     c.go("pull")
     for a in askers:
         a.join()
-    kinds = {k: sum(s[0] == k for s in seen) for k in ("right", "error", "wrong")}
-    ok = right_again(c, 60) and kinds["wrong"] == 0
-    table.add(ok, f"both killed under 12 requests: {kinds}, pulls held: {held:.0f}, links lost: {lost}, "
-              f"cycle of {time.monotonic() - begun:.1f} s")
-    for kind, text in seen:
-        if kind == "wrong":
-            table.note(text)
+    wait_back(c, p, pid, ready[p])
+    return [(d, freed_d), (p, freed_p)]
 
 
 def standing(c, memory):
-    """Of the processes that were not killed in between, and of both GPUs."""
-    rss = int((pathlib.Path("/proc") / str(c.pid("r0")) / "statm").read_text().split()[1]) * 4
-    return {"MiB": [memory.now(int(g)) for g in rig.GPUS], "router KiB": rss,
-            "descriptors": {n: c.descriptors(n) for n in ("r0", "p0", "d0")}}
+    """What must not grow. Workers that were killed count from their last start."""
+    boss = next(int(n) for n in os.listdir("/proc") if n.isdigit() and
+                str(c.conf).encode() in (pathlib.Path("/proc") / n / "cmdline").read_bytes() and
+                b"--foreground" in (pathlib.Path("/proc") / n / "cmdline").read_bytes())
+    names = {"launcher": boss, **{n: c.pid(n) for n in ("r0",) + WORKERS}}
+    return {"GPU MiB": [memory.now(int(g)) for g in sorted(set(rig.GPUS))],
+            "KiB": {n: int((pathlib.Path("/proc") / str(p) / "statm").read_text().split()[1]) * 4
+                    for n, p in names.items()},
+            "descriptors": {n: len(os.listdir(f"/proc/{p}/fd")) for n, p in names.items()},
+            "files": {"run": sum(len(f) for _, _, f in os.walk(c.runtime)), "shm": len(os.listdir("/dev/shm"))}}
 
 
-def settle_all(c):
-    for _ in range(2):
-        rig.at_once(lambda row: ask(c, row, []), SHORT * 8, 16)
+def settle(c):
+    for _ in range(3):
+        rig.at_once(lambda row: ask(c, row, Tally()), list(SHORT) * 6, 16)
     time.sleep(1.5)
 
 
-def run(table, c, memory, cycles):
-    c.go("pull")
-    settle_all(c)
-    cycle(c, memory, table)  # what is made once is made in the first
-    settle_all(c)
-    first = standing(c, memory)
-    for _ in range(1, cycles):
-        cycle(c, memory, table)
-    settle_all(c)
-    last = standing(c, memory)
+def compare(table, first, last, kills):
     table.note(f"before {first}")
     table.note(f"after  {last}")
-    grown = [b - a for a, b in zip(first["MiB"], last["MiB"])]
-    table.add(max(grown) <= 64, f"GPU memory grew by {grown} MiB over {2 * cycles - 2} kills")
-    table.add(first["descriptors"] == last["descriptors"], "descriptors are the same")
-    table.add(last["router KiB"] - first["router KiB"] <= 8192,
-              f"router's memory grew by {last['router KiB'] - first['router KiB']} KiB")
+    grown = [b - a for a, b in zip(first["GPU MiB"], last["GPU MiB"])]
+    table.add(max(grown) <= 64, f"GPU memory grew by {grown} MiB over {kills} kills")
+    for what, most in (("descriptors", 0), ("KiB", 16384)):
+        more = {n: last[what][n] - first[what][n] for n in first[what]}
+        table.add(max(more.values()) <= most, f"{what} grew by {more}, at most {most} each")
+    table.add(first["files"] == last["files"], "as many files in the runtime folder and in shared memory as before")
 
 
-def main(folder, cycles="5"):
+def run(table, c, memory, cycles):
+    begun = time.monotonic()
+    c.go("pull")
+    settle(c)
+    for number in range(4):  # what is made once is made in the first round of kills
+        cycle(c, memory, number, Tally())
+    settle(c)
+    first, done, slow = standing(c, memory), 0, []
+    tally = Tally()
+    for number in range(cycles):
+        if time.monotonic() - begun > LIMIT_S:
+            break
+        freed, at = cycle(c, memory, number, tally), time.monotonic() - begun
+        done += 1
+        slow += [w for w, s in freed if s is None]
+        line = ", ".join(f"{w} {'NOT free' if s is None else f'free after {s:.2f} s'}" for w, s in freed)
+        print(f"     cycle {number}, {at:.0f} s: {line}; {tally.kinds}", flush=True)
+        table.lines.append(f"     {line}")
+    settle(c)
+    table.add(done == cycles, f"{done} of {cycles} kills of a decode worker with rows in its steps, and as many of a "
+                              "prefill worker with pulls from it held")
+    table.add(not slow, f"the GPU memory of each was back within {WITHIN_S:.0f} s; late: {slow}")
+    table.add(tally.kinds["wrong"] == 0 and tally.kinds["right"] > 0, f"requests under the kills: {tally.kinds}")
+    table.add(tally.slowest_error() <= WITHIN_S, f"slowest error {tally.slowest_error():.2f} s after the kill before it")
+    for text in tally.texts[:10]:
+        table.note(text)
+    compare(table, first, standing(c, memory), 2 * done)
+
+
+def main(folder, cycles="50"):
     table, build = rig.Table(), rig.programs(folder)
     memory = rig.Memory()
-    c = rig.gpu_cluster(build, "faults", rig.GPUS, transport="cuda_ipc",
-                        router_flags="--max-replays 2", decode_flags="--debug-fault pause@pull,step_delay_ms=2")
+    c = rig.gpu_cluster(build, "faults", rig.GPUS, prefill=2, decode=2, transport="cuda_ipc",
+                        launcher_keys="restart_delay_max = 0.2", router_flags="--max-replays 2",
+                        decode_flags="--debug-fault pause@pull,step_delay_ms=2")
     try:
         c.up()
         run(table, c, memory, int(cycles))

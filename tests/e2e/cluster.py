@@ -88,14 +88,15 @@ def cut_request(cluster, path, body):
 class Cluster:
     def __init__(self, folder, build, prefill=1, decode=1, router_flags="", prefill_flags="",
                  decode_flags="", model="deploy/demo-model", gpus="cpu:0", decode_gpus=None,
-                 decode_seqs=32, memory_bytes=1_500_000_000):
+                 decode_seqs=32, memory_bytes=1_500_000_000, launcher_keys=""):
         self.folder = pathlib.Path(folder)
         self.port = free_port()
         self.runtime = self.folder / "run"
         self.conf = self.folder / "cluster.conf"
         self.logs = self.runtime / "logs"
         small = f"--memory-bytes {memory_bytes}"
-        lines = ["[cluster]", f"model = {model}", f"bin = {build}/bin", f"runtime_dir = {self.runtime}", "",
+        lines = ["[cluster]", f"model = {model}", f"bin = {build}/bin", f"runtime_dir = {self.runtime}",
+                 launcher_keys, "",
                  "[router r0]", f"port = {self.port}",
                  f"flags = --served-model-name demo {router_flags}", ""]
         for i in range(prefill):

@@ -32,7 +32,9 @@ def test_a_port_in_use_is_refused_by_number(build, tmp_path):
 def test_bad_files_are_refused_with_a_sentence(build, tmp_path):
     for old, new, word in (("port = ", "port = x", "port"), ("[router r0]", "[king r0]", "[king r0]"),
                            ("gpus = cpu:0", "cpus = 0-9999", "CPUs"), ("gpus = ", "gpu = ", "'gpu'"),
-                           ("flags = --", "flags = --no-such-flag --", "no")):
+                           ("flags = --", "flags = --no-such-flag --", "no"),
+                           ("[cluster]", "[cluster]\nrestart_delay_max = 0", "restart_delay_max"),
+                           ("[cluster]", "[cluster]\nno_such_key = 1", "no_such_key")):
         folder = tmp_path / str(abs(hash(new)))
         folder.mkdir()
         r = edited(Cluster(folder, build), old, new).launcher("up", "--wait", "10")
@@ -87,3 +89,14 @@ def test_down_finds_what_a_dead_supervisor_left(build, tmp_path):
     wait_for(lambda: not any(os.path.exists(f"/proc/{p}/exe") for p in pids), 5)
     with c:
         assert c.ready()
+
+
+def test_the_delay_before_a_restart_doubles_up_to_its_maximum(build, tmp_path):
+    with Cluster(tmp_path, build, launcher_keys="restart_delay_max = 0.5") as c:
+        for delay in ("0.2", "0.4", "0.5", "0.5"):
+            pid = c.pid("d0")
+            c.kill("d0")
+            wait_for(lambda: c.pid("d0") not in (pid, None), 20)
+            last = [line for line in c.log("launcher").splitlines() if "d0 ended with signal 9" in line][-1]
+            assert last.endswith(f"restarting in {delay} s"), last
+        wait_for(c.ready, 60)

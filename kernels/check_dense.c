@@ -326,6 +326,13 @@ static void fill_sample_row(struct sample_row *row, uint32_t r)
 			.repetition = 1.3f,
 			.ask = SAMPLE_COUNT},
 		{.top_p = 1, .ask = SAMPLE_GIVEN, .given = 3},
+		/* Seen tokens end at the largest float. */
+		{.temperature = 1,
+			.top_p = 0.9f,
+			.seed = 8,
+			.position = 4,
+			.repetition = 1e-40f,
+			.ask = SAMPLE_COUNT},
 	};
 
 	*row = kinds[r % COUNT(kinds)];

@@ -8,6 +8,7 @@
 
 #include "common/base/rng.h"
 
+#include <float.h>
 #include <string.h>
 
 struct token_heap {
@@ -168,6 +169,8 @@ static bool has_penalty(const struct sample_row *row)
 	       (row->repetition != 0.0f && row->repetition != 1.0f);
 }
 
+/* A tiny repetition divides beyond the largest float: two infinite logits would have no
+ * distribution. Below, -INFINITY is a ban. */
 static float penalise(const struct sample_row *row, uint16_t seen, float x)
 {
 	float r = row->repetition == 0.0f ? 1.0f : row->repetition;
@@ -175,9 +178,9 @@ static float penalise(const struct sample_row *row, uint16_t seen, float x)
 
 	if (seen == 0)
 		return x;
-	x = x > 0.0f ? x / r : x * r;
+	x = MIN(x > 0.0f ? x / r : x * r, FLT_MAX);
 	x -= row->frequency * times;
-	return times > 0.0f ? x - row->presence : x;
+	return MIN(times > 0.0f ? x - row->presence : x, FLT_MAX);
 }
 
 /* The logits that the row draws from: as they came, or changed in `changed`. */

@@ -183,7 +183,8 @@ static __device__ uint32_t uniform24(const struct sample_row &how)
 	return (v[0] >> 8) + 1u;
 }
 
-/* Number p.equal, in order of ids, of the tokens whose key is p.key; into s->token. */
+/* Number p.equal, in order of ids, of the tokens whose key is p.key; into s->token, which
+ * stays as it is if there are fewer. */
 static __device__ void pick_equal(
 	struct sampler *s, const struct row &r, const struct prefix &p)
 {
@@ -212,12 +213,15 @@ static __device__ void pick_equal(
 	__syncthreads();
 }
 
+/* r.n when nothing was found, which no finite logits lead to. */
 static __device__ uint32_t draw(
 	struct sampler *s, const struct row &r, const struct sample_row &how)
 {
 	uint64_t mass, u = uniform24(how), low;
 	struct prefix p;
 
+	if (threadIdx.x == 0)
+		s->token = r.n;
 	fill_bins(s, r);
 	mass = kept_mass(s, r, how);
 	/* u / 2^24 of the mass, rounded up. */
@@ -329,6 +333,10 @@ static __global__ void __launch_bounds__(BLOCK) sample_kernel(const struct op_sa
 	r.best = r.logits[token];
 	total = sum_weights(s, r);
 	token = choose(s, op, how, r, token);
+	if (token >= r.n) {
+		refuse_row(op, how.n_top);
+		return;
+	}
 	if (threadIdx.x == 0) {
 		op.token[blockIdx.x] = token;
 		op.logprob[blockIdx.x] = logprob_of(r, token, total);

@@ -24,6 +24,7 @@ static __device__ __forceinline__ uint16_t *line_of(
 	return op.counts + (uint64_t)(how.line - 1) * op.vocab;
 }
 
+/* Never above FLT_MAX, since two infinite logits have no distribution. */
 static __device__ __forceinline__ float penalise(
 	const struct sample_row &how, uint32_t seen, float x)
 {
@@ -32,9 +33,9 @@ static __device__ __forceinline__ float penalise(
 
 	if (seen == 0)
 		return x;
-	x = x > 0.0f ? __fdiv_rn(x, r) : __fmul_rn(x, r);
+	x = fminf(x > 0.0f ? __fdiv_rn(x, r) : __fmul_rn(x, r), FLT_MAX);
 	x = __fsub_rn(x, __fmul_rn(how.frequency, times));
-	return times > 0.0f ? __fsub_rn(x, how.presence) : x;
+	return fminf(times > 0.0f ? __fsub_rn(x, how.presence) : x, FLT_MAX);
 }
 
 /* The row's logits with its changes, into `out`. An id may have several biases, so one

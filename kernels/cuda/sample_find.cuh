@@ -4,6 +4,8 @@
 #define KERNELS_CUDA_SAMPLE_FIND_CUH
 #include "kernels/cuda/cuda_common.cuh"
 
+#include <float.h>
+
 enum {
 	BLOCK = 1024,
 	WARPS = BLOCK / WARP,

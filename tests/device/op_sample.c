@@ -104,6 +104,7 @@ static void set_row(struct check_case *k, uint32_t i, struct sample_row *row)
 	static const uint32_t top_ks[] = {0, 1, 20, 64, 1u << 30};
 	static const float top_ps[] = {1, 0.95f, 0.8f, 0.5f, 0};
 	static const float min_ps[] = {0, 0.05f, 0.5f, 1};
+	static const float repetitions[] = {0, 0.5f, 1.3f, 2, 1e-38f, 1e-40f, 1e6f};
 
 	*row = (struct sample_row){
 		.temperature = temperatures[check_random(k) % COUNT(temperatures)],
@@ -124,7 +125,7 @@ static void set_row(struct check_case *k, uint32_t i, struct sample_row *row)
 	row->line = i + 1;
 	row->presence = check_uniform(k, -1, 1);
 	row->frequency = check_uniform(k, -1, 1);
-	row->repetition = i % 4 == 1 ? 0 : check_uniform(k, 0.5f, 2);
+	row->repetition = repetitions[check_random(k) % COUNT(repetitions)];
 	row->ask = SAMPLE_COUNT | (i % 32 == 31 ? SAMPLE_GIVEN : 0);
 	row->given = i % 7;
 }

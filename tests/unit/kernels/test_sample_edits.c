@@ -207,6 +207,40 @@ static void draws_follow_the_changed_distribution(void **state)
 	}
 }
 
+/* They share the draw evenly, however far beyond a float the division goes. */
+static void a_tiny_repetition_leaves_a_distribution(void **state)
+{
+	static const float tiny[] = {1e-38f, 1e-40f, 1e-45f};
+
+	(void)state;
+	FOR_EACH_VARIANT(v, OP_sample)
+	{
+		for (size_t k = 0; k < COUNT(tiny); k++) {
+			struct bench *b = bench_create(v);
+			uint32_t seen[V] = {0};
+
+			b->logits[20] = 3.5f;
+			b->logits[70] = 3.9f;
+			b->logits[71] = -2; /* seen, and not likelier for it */
+			b->counts[0][20] = b->counts[0][70] = b->counts[0][71] =
+				SAMPLE_IN_PROMPT;
+			b->row = (struct sample_row){.temperature = 1,
+				.top_p = 1,
+				.seed = 5,
+				.repetition = tiny[k],
+				.presence = -2,
+				.line = 1};
+			for (uint32_t i = 0; i < 1000; i++) {
+				b->row.position = i;
+				seen[run(v, b)]++;
+			}
+			assert_int_equal(seen[20] + seen[70], 1000);
+			assert_in_range(seen[20], 400, 600);
+			bench_destroy(b);
+		}
+	}
+}
+
 static void counts_do_not_run_over_into_the_prompt_flag(void **state)
 {
 	(void)state;
@@ -310,6 +344,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sequence_equals_the_reference_at_every_step),
 		cmocka_unit_test(draws_follow_the_changed_distribution),
+		cmocka_unit_test(a_tiny_repetition_leaves_a_distribution),
 		cmocka_unit_test(counts_do_not_run_over_into_the_prompt_flag),
 		cmocka_unit_test(the_likeliest_are_listed_in_order_and_ties_by_id),
 		cmocka_unit_test(a_given_token_is_scored_and_nothing_is_drawn),

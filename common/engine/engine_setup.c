@@ -99,12 +99,13 @@ static void set_shapes(struct engine *e)
 	const struct model_config *c = &e->config;
 	const struct layout *l = &e->layout;
 	uint32_t len_max = e->o.len_max != 0 ? e->o.len_max : c->max_position;
+	uint32_t rows_max = MAX(e->o.rows_max, e->o.seqs_max);
 
 	e->shapes = (struct kernel_shapes){
-		.rows_max = e->o.rows_max,
+		/* A decode step has a row per sequence. */
+		.rows_max = rows_max,
 		.seqs_max = e->o.seqs_max,
-		.out_max =
-			e->o.logits ? MAX(e->o.rows_max, e->o.seqs_max) : e->o.seqs_max,
+		.out_max = e->o.logits ? rows_max : e->o.seqs_max,
 		.len_max = len_max,
 		.hidden = c->hidden,
 		.vocab = c->vocab,

@@ -98,7 +98,8 @@ struct backend_ops {
 	status (*event_query)(struct event *e, struct err *err);
 	status (*event_wait)(struct event *e, struct stream *s, struct err *err);
 
-	/* NULL on a backend without graphs (CPU). */
+	/* NULL on a backend without graphs (CPU). A capture that was broken by a call it
+	 * forbids ends with ST_DEVICE, too, and the stream is as before it. */
 	status (*capture_begin)(struct stream *s, struct err *err);
 	status (*capture_end)(struct stream *s, struct graph **out, struct err *err);
 	status (*graph_launch)(struct graph *g, struct stream *s, struct err *err);

@@ -1,6 +1,7 @@
 /* Choice of a kernel for each op and weight format that a model needs. */
 #include "kernels/registry.h"
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "kernels/check_case.h"
 #include "kernels/trial.h"
@@ -70,9 +71,10 @@ static void fill_refusals(struct kernels *k)
 	}
 }
 
-/* Every forced name is the name of some variant for this device. */
-static status check_forced(const char *forced, const struct backend *b,
-	const struct variant_source *from, struct err *err)
+/* The first word of forced that is the name of no variant for b or, when that is NULL,
+ * for any device of the backend; NULL: each is one. */
+static const char *unknown_name(const char *forced, const char *backend,
+	const struct backend *b, const struct variant_source *from, size_t *len)
 {
 	for (const char *at = forced; at != NULL && *at != 0;) {
 		size_t word = strcspn(at, ",");
@@ -84,18 +86,30 @@ static status check_forced(const char *forced, const struct backend *b,
 
 				known |= strlen(v->name) == word &&
 					 strncmp(v->name, at, word) == 0 &&
-					 trial_fits(v, b);
+					 (b != NULL ? trial_fits(v, b)
+						    : strcmp(v->backend, backend) == 0);
 			}
 		}
+		*len = MIN(word, 64);
 		if (!known)
-			return err_set(err, ST_INVALID,
-				"forced variant \"%.*s\": none of that name "
-				"for %s",
-				(int)MIN(word, 64), at, b->device);
+			return at;
 		at += word;
 		at += *at == ',';
 	}
-	return ST_OK;
+	return NULL;
+}
+
+static status check_forced(const char *forced, const struct backend *b,
+	const struct variant_source *from, struct err *err)
+{
+	size_t len;
+	const char *bad = unknown_name(forced, b->name, b, from, &len);
+
+	if (bad == NULL)
+		return ST_OK;
+	return err_set(err, ST_INVALID,
+		"forced variant \"%.*s\": none of that name for %s", (int)len, bad,
+		b->device);
 }
 
 static void set_chosen(struct kernels *k, enum op_id op, enum weight_format format,
@@ -133,6 +147,20 @@ static status select_all(struct kernels *k, struct contest *blank, struct err *e
 	return ST_OK;
 }
 
+/* A kernel that breaks the device makes every later one fail; the first is the cause. */
+static void log_refused(const struct report *r)
+{
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct report_row *row = &r->rows[i];
+
+		if (!row->right && row->text[0] != 0)
+			log_error("kernel %s of format %s was refused: %s",
+				row->variant->name,
+				row->any_format ? "any" : format_name(row->format),
+				row->text);
+	}
+}
+
 status kernels_select_from(struct kernels **out, struct backend *b,
 	const struct kernel_shapes *shapes, const char *forced,
 	const struct variant_source *from, struct err *err)
@@ -155,6 +183,7 @@ status kernels_select_from(struct kernels **out, struct backend *b,
 	if (st == ST_OK)
 		st = select_all(k, &blank, err);
 	if (st != ST_OK) {
+		log_refused(report);
 		kernels_release(k);
 		return st;
 	}
@@ -162,16 +191,37 @@ status kernels_select_from(struct kernels **out, struct backend *b,
 	return ST_OK;
 }
 
+#define TABLES_MAX 2
+
+static uint32_t built_in(struct variant_table tables[TABLES_MAX])
+{
+	uint32_t n = 0;
+
+	tables[n++] = (struct variant_table){cpu_variants, n_cpu_variants};
+#ifdef BATON_HAVE_CUDA
+	tables[n++] = (struct variant_table){cuda_variants, n_cuda_variants};
+#endif
+	return n;
+}
+
+status kernels_known(const char *forced, const char *backend, struct err *err)
+{
+	struct variant_table tables[TABLES_MAX];
+	struct variant_source from = {tables, built_in(tables), NULL};
+	size_t len;
+	const char *bad = unknown_name(forced, backend, NULL, &from, &len);
+
+	if (bad == NULL)
+		return ST_OK;
+	return err_set(err, ST_INVALID, "no variant for %s is named \"%.*s\"", backend,
+		(int)len, bad);
+}
+
 status kernels_select(struct kernels **out, struct backend *b,
 	const struct kernel_shapes *shapes, const char *forced, struct err *err)
 {
-	const struct variant_table tables[] = {
-		{cpu_variants, n_cpu_variants},
-#ifdef BATON_HAVE_CUDA
-		{cuda_variants, n_cuda_variants},
-#endif
-	};
-	struct variant_source from = {tables, COUNT(tables), NULL};
+	struct variant_table tables[TABLES_MAX];
+	struct variant_source from = {tables, built_in(tables), NULL};
 	status st = ST_OK;
 
 	if (strcmp(b->name, "cpu") != 0)

@@ -60,7 +60,10 @@ struct kernels {
 	void *report;        /* rows of the table, owned */
 };
 
-/* forced: "linear/plain,moe/avx2" to pin variants (refused when one fails its check). */
+/* Whether each name of forced ("linear/plain,moe/avx2") is that of a variant of the
+ * backend ("cpu", "cuda"), on whatever device. ST_INVALID names one that is not. */
+MUST_CHECK status kernels_known(const char *forced, const char *backend, struct err *err);
+/* forced: pins variants (refused when one fails its check). */
 MUST_CHECK status kernels_select(struct kernels **out, struct backend *b,
 	const struct kernel_shapes *shapes, const char *forced, struct err *err);
 /* The same from given tables; kernels_select passes those that are built in. */

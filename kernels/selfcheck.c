@@ -159,15 +159,13 @@ static status call(struct check_rig *rig, const struct variant *v, struct err *e
 	return err_set(err, ST_INVALID, "%s: op %d", v->name, (int)v->op);
 }
 
-/* Everything at first; then only what a right kernel changes. */
-static status upload_image(struct check_rig *rig, struct err *err)
+/* What a right kernel changes: outputs, states, scratch. */
+static status upload_written(struct check_rig *rig, struct err *err)
 {
 	const struct backend_ops *ops = rig->backend->ops;
 	uint64_t at = rig->work_at;
 	status st = ST_OK;
 
-	if (!rig->intact)
-		return ops->upload(rig->stream, rig->device, rig->image, rig->bytes, err);
 	for (uint32_t i = 0; i < rig->c->n_buffers && st == ST_OK; i++) {
 		const struct check_buffer *b = &rig->c->buffers[i];
 
@@ -179,6 +177,15 @@ static status upload_image(struct check_rig *rig, struct err *err)
 		st = ops->upload(rig->stream, rig->device + at, rig->image + at,
 			rig->bytes - at, err);
 	return st;
+}
+
+/* Everything at first; then only what may have changed. */
+static status upload_image(struct check_rig *rig, struct err *err)
+{
+	if (rig->intact)
+		return upload_written(rig, err);
+	return rig->backend->ops->upload(
+		rig->stream, rig->device, rig->image, rig->bytes, err);
 }
 
 /* Fresh inputs, poisoned scratch of the size the variant asked for, its weight layout. */
@@ -226,6 +233,9 @@ static status launch(
 
 		(void)!ops->capture_end(rig->stream, &g, &ignored);
 	}
+	/* What ran during the capture, and not in the graph, does not count. */
+	if (st == ST_OK)
+		st = upload_written(rig, err);
 	if (st == ST_OK)
 		st = ops->graph_launch(g, rig->stream, err);
 	if (st == ST_OK)

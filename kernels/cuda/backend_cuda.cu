@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Architectures that the build has machine code for. */
-static const uint32_t built_for[] = {90, 120};
+/* Architectures that the build has machine code for; the compiler says 900 for sm_90a. */
+static const uint32_t built_for[] = {__CUDA_ARCH_LIST__};
+#define BUILT_FOR_UNIT 10u
 
 struct event {
 	cudaEvent_t cuda;
@@ -272,24 +273,43 @@ static void describe(struct backend *b, const cudaDeviceProp *p, uint32_t index)
 	b->arch = (uint32_t)(10 * p->major + p->minor);
 }
 
+status backend_cuda_judge(const struct cuda_facts *f, struct err *err)
+{
+	char built[64] = "";
+	bool right = false;
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < f->n_built_for && n < sizeof(built); i++) {
+		right |= f->arch == f->built_for[i];
+		n += (size_t)snprintf(built + n, sizeof(built) - n, "%ssm_%ua",
+			i > 0 ? " and " : "", f->built_for[i]);
+	}
+	if (!right)
+		return err_set(err, ST_DEVICE,
+			"%s is sm_%u; this build has machine code for %s", f->device,
+			f->arch, built);
+	/* The driver shows each instance as a device with this word in its name. */
+	if (strstr(f->name, " MIG ") != NULL)
+		return err_set(err, ST_DEVICE,
+			"%s is a MIG instance: other processes cannot map its memory "
+			"(CUDA IPC); use a whole GPU",
+			f->device);
+	return ST_OK;
+}
+
 static status check_device(
 	const struct backend *b, const cudaDeviceProp *p, struct err *err)
 {
-	bool built = false;
+	uint32_t archs[COUNT(built_for)];
+	struct cuda_facts facts = {.device = b->device,
+		.name = p->name,
+		.arch = b->arch,
+		.built_for = archs,
+		.n_built_for = COUNT(archs)};
 
-	for (uint32_t i = 0; i < COUNT(built_for); i++)
-		built |= b->arch == built_for[i];
-	if (!built)
-		return err_set(err, ST_INVALID,
-			"%s is sm_%u; this build has machine code for sm_90a and sm_120a",
-			b->device, b->arch);
-	/* The driver shows each instance as a device with this word in its name. */
-	if (strstr(p->name, " MIG ") != NULL)
-		return err_set(err, ST_INVALID,
-			"%s is a MIG instance: other processes cannot map its memory "
-			"(CUDA IPC); use a whole GPU",
-			b->device);
-	return ST_OK;
+	for (uint32_t i = 0; i < COUNT(archs); i++)
+		archs[i] = built_for[i] / BUILT_FOR_UNIT;
+	return backend_cuda_judge(&facts, err);
 }
 
 status backend_cuda_open(struct backend **out, uint32_t index, struct err *err)
@@ -302,7 +322,7 @@ status backend_cuda_open(struct backend **out, uint32_t index, struct err *err)
 	status st;
 
 	if (index >= n)
-		return err_set(err, ST_INVALID,
+		return err_set(err, ST_DEVICE,
 			"device \"%u\": the CUDA driver shows %u GPUs%s", index, n,
 			n == 0 ? " (is it there, and new enough for CUDA 13?)" : "");
 	cuda = (struct cuda_backend *)mem_take(1, sizeof(*cuda));

@@ -32,6 +32,7 @@ static inline status cuda_check(
 {
 	if (rc == cudaSuccess)
 		return ST_OK;
+	(void)cudaGetLastError(); /* told here; the next launch would report it again */
 	return err_set(err, ST_DEVICE, "%s: %s: %s (%s)", b->device, what,
 		cudaGetErrorString(rc), cudaGetErrorName(rc));
 }

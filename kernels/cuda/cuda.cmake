@@ -43,3 +43,9 @@ endif()
 add_executable(backend_test ${CMAKE_SOURCE_DIR}/tests/device/backend_test.c)
 target_link_libraries(backend_test PRIVATE baton_kernels)
 set_target_properties(backend_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+# The registry among kernels that are wrong on purpose.
+add_executable(wrong_test ${CMAKE_SOURCE_DIR}/tests/device/wrong_test.c
+  ${CMAKE_SOURCE_DIR}/tests/device/wrong_kernels.cu)
+target_compile_options(wrong_test PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 --Werror=all-warnings>)
+target_link_libraries(wrong_test PRIVATE baton_kernels)
+set_target_properties(wrong_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

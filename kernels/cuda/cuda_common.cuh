@@ -34,13 +34,16 @@ typedef __nv_bfloat16 bf16;
 	extern "C" status k_##name##_cuda_##variant(                                     \
 		struct stream *stream, const struct op_##name *op, struct err *err)
 
-/* Give up with the name of the CUDA error; what: a printf format's first argument. */
+/* Give up with the name of the CUDA error; what: a printf format's first argument. The
+ * error is told here, so the next launch, of another kernel, must not report it. */
 #define CUDA_TRY(what, call)                                                             \
 	do {                                                                             \
 		cudaError_t rc_ = (call);                                                \
-		if (rc_ != cudaSuccess)                                                  \
+		if (rc_ != cudaSuccess) {                                                \
+			(void)cudaGetLastError();                                        \
 			return err_set(err, ST_DEVICE, "%s: %s (%s)", (what),            \
 				cudaGetErrorString(rc_), cudaGetErrorName(rc_));         \
+		}                                                                        \
 	} while (0)
 
 /* Before the launches of a launcher. */

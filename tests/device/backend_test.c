@@ -1,8 +1,9 @@
-/* The CUDA backend itself: memory, order of streams, events, graphs, and an arena that
- * another process maps and reads.
+/* The CUDA backend itself: which devices it takes, memory, order of streams, events,
+ * graphs, and an arena that another process maps and reads.
  *
  * usage: backend_test GPU_OF_OWNER GPU_OF_READER */
 #include "kernels/backend.h"
+#include "kernels/cuda/backend_cuda.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,46 @@ static void need(bool right, const char *what, const struct err *err)
 
 /* need_ok(call): the call's status must be ST_OK. */
 #define need_ok(call) need((call) == ST_OK, #call, &err)
+
+/* Which devices are opened, with facts of devices that need not be here. */
+static void check_judge(void)
+{
+	static const uint32_t both[] = {90, 120};
+	static const struct {
+		const char *name;
+		uint32_t arch, n_built_for;
+		const char *refusal; /* NULL: accepted */
+	} cases[] = {
+		{"NVIDIA H200", 90, 2, NULL},
+		{"NVIDIA GeForce RTX 5090", 120, 2, NULL},
+		{"NVIDIA H200 MIG 1g.18gb", 90, 2,
+			"cuda:7 is a MIG instance: other processes cannot map its memory "
+			"(CUDA IPC); use a whole GPU"},
+		{"NVIDIA A100-SXM4-80GB", 80, 2,
+			"cuda:7 is sm_80; this build has machine code for sm_90a and "
+			"sm_120a"},
+		{"NVIDIA A100-SXM4-80GB MIG 1g.10gb", 80, 2, "cuda:7 is sm_80; "},
+		{"NVIDIA B200", 100, 2, "cuda:7 is sm_100; "},
+		{"NVIDIA GB10", 121, 2, "cuda:7 is sm_121; "},
+		{"NVIDIA H200", 90, 1, NULL},
+		{"NVIDIA GeForce RTX 5090", 120, 1,
+			"cuda:7 is sm_120; this build has machine code for sm_90a"},
+	};
+	struct err err = {.text = "accepted"};
+
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		struct cuda_facts facts = {"cuda:7", cases[i].name, cases[i].arch, both,
+			cases[i].n_built_for};
+		status st = backend_cuda_judge(&facts, &err);
+
+		if (cases[i].refusal == NULL)
+			need(st == ST_OK, cases[i].name, &err);
+		else
+			need(st == ST_DEVICE && strncmp(err.text, cases[i].refusal,
+							strlen(cases[i].refusal)) == 0,
+				cases[i].name, &err);
+	}
+}
 
 static void fill(uint32_t seed)
 {
@@ -142,10 +183,11 @@ int main(int argc, char **argv)
 		printf("usage: backend_test GPU_OF_OWNER GPU_OF_READER\n");
 		return 2;
 	}
+	check_judge();
 	child = fork(); /* before this process has a context */
 	if (child == 0)
 		return read_arena(argv[2], there[0], back[1]);
-	need(backend_open(&b, "99", &err) == ST_INVALID, "GPU 99", &err);
+	need(backend_open(&b, "99", &err) == ST_DEVICE, "GPU 99", &err);
 	need_ok(backend_open(&b, argv[1], &err));
 	printf("%s %s sm_%u, %.1f of %.1f GB free\n", b->device, b->uuid, b->arch,
 		(double)b->mem_free * 1e-9, (double)b->mem_total * 1e-9);

@@ -49,3 +49,13 @@ add_executable(wrong_test ${CMAKE_SOURCE_DIR}/tests/device/wrong_test.c
 target_compile_options(wrong_test PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 --Werror=all-warnings>)
 target_link_libraries(wrong_test PRIVATE baton_kernels)
 set_target_properties(wrong_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
+# Times of the same ops beside what the device could do at best.
+file(GLOB op_bench_srcs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/bench/op_*.c
+  ${CMAKE_SOURCE_DIR}/tests/bench/op_*.cu)
+if(op_bench_srcs)
+  add_executable(op_bench ${op_bench_srcs} ${CMAKE_SOURCE_DIR}/tests/device/op_shapes.c)
+  target_compile_options(op_bench PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --compress-mode=size --Werror=all-warnings>)
+  target_link_libraries(op_bench PRIVATE baton_kernels)
+  set_target_properties(op_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()

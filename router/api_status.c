@@ -92,6 +92,7 @@ void api_status(const struct router *rt, uint64_t now_ns, struct sink *out)
 	text(out, "model", rt->name[0]);
 	sink_str(out, ",");
 	text(out, "version", BATON_VERSION);
+	sink_fmt(out, ",\"socket_lost\":%s", rt->socket_lost ? "true" : "false");
 	sink_fmt(out,
 		",\"port\":%u,\"connections\":%" PRIu32 ",\"calls\":%" PRIu32
 		",\"peers_gone\":%" PRIu64 ",\"memory_bytes\":%" PRIu64 ",",

@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "common/base/rng.h"
 #include "router/dispatch.h"
+#include "router/encode.h"
 #include "router/prepare.h"
 #include "router/reply.h"
 
@@ -270,7 +271,10 @@ void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind)
 	out_id_make(call->id, kind);
 	link_call(rt, call);
 	http_set_user(req, call);
-	if (!may_come_in(rt, &e) || !parse(call, &e) || !call_draw_prepare(call, &e)) {
+	/* Chat for a model without a template never works: said before what passes. */
+	if ((kind == GEN_CHAT && !encode_takes_messages(rt, &e)) ||
+		!may_come_in(rt, &e) || !parse(call, &e) ||
+		!call_draw_prepare(call, &e)) {
 		call_fail(call, &e, false);
 		return;
 	}

@@ -44,6 +44,16 @@ void encode_no_memory(struct router *rt, struct api_error *e)
 		"The router has no memory left for this request.");
 }
 
+bool encode_takes_messages(const struct router *rt, struct api_error *e)
+{
+	if (rt->template == NULL)
+		api_error_set(e, 400, "no_chat_template", "messages",
+			"The model `%.200s` has no chat template: it takes a prompt, not "
+			"messages.",
+			rt->name[0]);
+	return rt->template != NULL;
+}
+
 static void deliver_no_memory(struct encode *p)
 {
 	p->result.failed = true;
@@ -124,6 +134,8 @@ static bool render(struct encode *p, struct bytes request, struct api_error *e)
 {
 	struct err err;
 
+	if (!encode_takes_messages(p->rt, e))
+		return false;
 	p->flags = TOK_ADDED | TOK_MASKED;
 	if (template_render(p->rt->template, request, on_rendered, p, &p->ticket, &err) ==
 		ST_OK)

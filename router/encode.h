@@ -32,6 +32,8 @@ struct encode *encode_start(struct router *rt, const struct encode_source *s,
 	encode_fn *fn, void *ctx, struct api_error *e);
 /* fn is not called any more. */
 void encode_stop(struct encode *p);
+/* false: messages cannot become a prompt here, and *e says why. */
+bool encode_takes_messages(const struct router *rt, struct api_error *e);
 void encode_no_memory(struct router *rt, struct api_error *e);
 
 #endif

@@ -179,6 +179,14 @@ static void on_unix(void *ctx, int fd, unsigned events)
 	}
 }
 
+bool http_is_address(const char *host)
+{
+	struct in6_addr any;
+
+	return inet_pton(AF_INET6, host, &any) == 1 ||
+	       inet_pton(AF_INET, host, &any) == 1;
+}
+
 static status listen_tcp(struct http *h, struct err *err)
 {
 	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = htons(h->o.port)};

@@ -58,6 +58,9 @@ void http_quiesce(struct http *h);
 /* Cuts what is unfinished (on_gone where it applies, then on_end), closes all. */
 void http_destroy(struct http *h);
 
+/* The text of an IPv4 or IPv6 address. */
+bool http_is_address(const char *host);
+
 /* Of a request; borrowed until on_end returns. */
 const char *http_method(const struct http_req *req); /* as sent: "GET", "HEAD" ... */
 const char *http_path(const struct http_req *req);   /* unescaped, without the query */
@@ -71,6 +74,8 @@ const char *http_id(const struct http_req *req);
 uint64_t http_begun_ns(const struct http_req *req); /* clock_ns of the request line */
 /* The body is no longer needed (it was parsed): frees it early. */
 void http_body_release(struct http_req *req);
+/* The body becomes the caller's, to be given to sink_release. */
+struct sink http_body_take(struct http_req *req);
 /* The owner's pointer. */
 void http_set_user(struct http_req *req, void *user);
 void *http_user(const struct http_req *req);

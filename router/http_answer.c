@@ -59,6 +59,14 @@ void http_body_release(struct http_req *req)
 	sink_release(&req->body);
 }
 
+struct sink http_body_take(struct http_req *req)
+{
+	struct sink body = req->body;
+
+	sink_init(&req->body, body.max);
+	return body;
+}
+
 void http_set_user(struct http_req *req, void *user)
 {
 	req->user = user;

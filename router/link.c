@@ -11,6 +11,7 @@
 /* Per worker and direction; a worker whose queue is full is treated as lost. */
 #define HIGH_WATER 16384
 #define BATCH      256
+#define CHECK_NS   (1 * NS_PER_S)
 
 static void on_disconnect(void *ctx, int conn)
 {
@@ -49,6 +50,38 @@ void link_close(struct router *rt)
 {
 	bus_close(rt->bus);
 	rt->bus = NULL;
+}
+
+/* Files of /tmp that look old are removed by cleaners. */
+void link_check(struct router *rt, uint64_t now_ns)
+{
+	struct runtime runtime;
+	struct err err;
+	status st;
+
+	if (now_ns < rt->socket_check_ns)
+		return;
+	rt->socket_check_ns = now_ns + CHECK_NS;
+	if (bus_bound(rt->bus)) {
+		rt->socket_lost = false;
+		return;
+	}
+	/* The directory may be gone as well. */
+	st = runtime_open(&runtime, rt->conf->runtime_dir, &err);
+	if (st == ST_OK)
+		st = bus_bind_again(rt->bus, &err);
+	if (st == ST_OK) {
+		rt->metrics.counter[COUNTER_rebound]++;
+		log_error("socket %s was removed by somebody; it is bound anew and "
+			  "workers can join again; keep cleaners of old files out of %s",
+			bus_endpoint(rt->bus), rt->runtime.dir);
+	} else if (!rt->socket_lost) {
+		log_error("socket %s was removed by somebody and cannot be bound anew: "
+			  "%s; workers that are connected stay, no others can join until "
+			  "this is mended or the router is started again",
+			bus_endpoint(rt->bus), err.text);
+	}
+	rt->socket_lost = st != ST_OK;
 }
 
 bool link_send(struct router *rt, struct bytes peer, uint8_t type, const void *msg)

@@ -6,6 +6,9 @@
 /* Binds RUNTIME/routers/ID.sock. */
 MUST_CHECK status link_open(struct router *rt, struct err *err);
 void link_close(struct router *rt);
+/* Looks once per second whether workers can still find the socket; if not, says so and
+ * binds it anew. */
+void link_check(struct router *rt, uint64_t now_ns);
 
 /* Encodes and queues; false, counted and logged: it did not go out. */
 bool link_send(struct router *rt, struct bytes peer, uint8_t type, const void *msg);

@@ -14,8 +14,6 @@ int main(int argc, char **argv)
 	bool done = false;
 	status st = conf_load(&router_conf_table, argc, argv, &conf, &done, &err);
 
-	if (st == ST_OK && !done)
-		st = router_conf_check(&conf, &err);
 	if (st != ST_OK) {
 		log_error("%s", err.text);
 		return EXIT_USAGE;

@@ -23,6 +23,8 @@
 		"messages of peers that said no hello")                                  \
 	X(unsent, "baton_unsent_messages_total", "messages that could not be sent")      \
 	X(workers_lost, "baton_workers_lost_total", "workers lost")                      \
+	X(rebound, "baton_socket_rebound_total",                                         \
+		"times that the removed socket for workers was bound anew")              \
 	X(gone, "baton_clients_gone_total", "clients that left before the end")          \
 	X(refused, "baton_http_refused_total", "answers given before a request was read")
 
@@ -135,6 +137,7 @@ struct metrics_scene {
 	uint64_t template_restarts;
 	uint64_t memory_bytes;
 	bool draining;
+	bool socket_lost;
 };
 void metrics_text(const struct metrics_scene *s, struct sink *out);
 /* Bounds of a histogram, ascending, without +Inf. */

@@ -304,6 +304,9 @@ static void put_gauges(struct sink *out, const struct metrics_scene *s)
 	gauge(out, s, "baton_decode_rows_max", "most rows in one decode forward pass",
 		(double)t.rows_max);
 	gauge(out, s, "baton_draining", "1 while the router ends", s->draining);
+	gauge(out, s, "baton_socket_lost",
+		"1 while workers cannot join, because the socket's file was removed",
+		s->socket_lost);
 	gauge(out, s, "baton_http_connections", "open connections", s->connections);
 	gauge(out, s, "baton_template_children", "template processes up",
 		s->template_children);

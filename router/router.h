@@ -16,10 +16,9 @@
 #include "router/router_conf.h"
 #include "router/template.h"
 
-#define ROUTER_NAMES_MAX 32u
-#define ROUTER_ASKS_MAX  32u
+#define ROUTER_ASKS_MAX 32u
 /* Ids that end an answer, the model's and a client's (adopt.stop_ids). */
-#define STOP_IDS_MAX     64u
+#define STOP_IDS_MAX    64u
 
 enum router_exit {
 	EXIT_CLEAN = 0,
@@ -55,8 +54,8 @@ struct router {
 	struct bus_net *net;
 	struct bus *bus;
 	struct http *http;
-	struct probe *probe; /* NULL: off */
-	struct template *template;
+	struct probe *probe;       /* NULL: off */
+	struct template *template; /* NULL: the model has none */
 	struct tokenizer *tokenizer;
 	const uint32_t *eos;
 	size_t n_eos;
@@ -81,6 +80,8 @@ struct router {
 	uint64_t role_since_ns[2]; /* prefill, decode: since when none is usable; 0: one
 				      is */
 	uint64_t notify_due_ns;
+	uint64_t socket_check_ns; /* when its file is looked at again */
+	bool socket_lost;         /* no worker can join */
 
 	/* the end */
 	bool draining;

@@ -1,7 +1,10 @@
 /* The configuration table of the router and the checks that span several keys. */
 #include "router/router_conf.h"
 
+#include "common/base/fault.h"
 #include "common/base/log.h"
+#include "common/loop/runtime.h"
+#include "router/http.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -20,13 +23,6 @@ static const struct conf_key keys[] = {
 		.offset = offsetof(struct router_conf, served_model_name),
 		.repeat = true,
 	},
-};
-
-const struct conf_table router_conf_table = {
-	.keys = keys,
-	.n_keys = COUNT(keys),
-	.program = "baton-router",
-	.purpose = "takes requests over HTTP and leads them through prefill and decode",
 };
 
 static status check_id(const char *id, struct err *err)
@@ -56,18 +52,79 @@ static status check_log_level(const char *word, struct err *err)
 		err, ST_INVALID, "log_level '%s': error, warn, info or debug", word);
 }
 
-status router_conf_check(const struct router_conf *c, struct err *err)
+static status check_addresses(const struct router_conf *c, struct err *err)
 {
-	status st = check_id(c->id, err);
+	char path[RUNTIME_PATH_BYTES];
+	struct runtime rt;
+	status st;
 
+	if (!http_is_address(c->host))
+		return err_set(err, ST_INVALID, "host '%s' is no IP address", c->host);
+	if (strlen(c->uds) >= RUNTIME_PATH_BYTES)
+		return err_set(err, ST_INVALID,
+			"uds '%s': a path of %zu bytes, at most %d", c->uds,
+			strlen(c->uds), RUNTIME_PATH_BYTES - 1);
+	if (c->probe_port != 0 && c->probe_port == c->port)
+		return err_set(err, ST_INVALID, "probe_port and port are both %llu",
+			(unsigned long long)c->port);
+	st = runtime_name(&rt, c->runtime_dir, err);
 	if (st == ST_OK)
-		st = check_log_level(c->log_level, err);
+		st = runtime_path(&rt, path, err, "routers/%s.sock", c->id);
+	return st == ST_OK ? ST_OK : err_wrap(err, "runtime_dir");
+}
+
+/* Each line of served_model_name, or the last part of the model's path. */
+static status check_names(const struct router_conf *c, struct err *err)
+{
+	const char *at = c->served_model_name;
+	uint32_t n = 0;
+
+	if (*at == 0 && strspn(c->model, "/") == strlen(c->model))
+		return err_set(
+			err, ST_INVALID, "model '%s' names no directory", c->model);
+	while (*at != 0) {
+		size_t len = strcspn(at, "\n");
+
+		n++;
+		at += len;
+		if (len == 0 || (*at == '\n' && at[1] == 0))
+			return err_set(
+				err, ST_INVALID, "served_model_name: an empty name");
+		at += *at == '\n';
+	}
+	if (n > ROUTER_NAMES_MAX)
+		return err_set(err, ST_INVALID, "served_model_name: %u names, at most %u",
+			n, ROUTER_NAMES_MAX);
+	return ST_OK;
+}
+
+static status check_words(const struct router_conf *c, struct err *err)
+{
+	status st = check_log_level(c->log_level, err);
+
 	if (st != ST_OK)
 		return st;
 	if (strcmp(c->generation_config, "auto") != 0 &&
 		strcmp(c->generation_config, "none") != 0)
 		return err_set(err, ST_INVALID, "generation_config '%s': auto or none",
 			c->generation_config);
+	st = fault_check(c->debug_fault, err);
+	return st == ST_OK ? ST_OK : err_wrap(err, "debug_fault");
+}
+
+static status check_all(const void *values, struct err *err)
+{
+	const struct router_conf *c = values;
+	status st = check_id(c->id, err);
+
+	if (st == ST_OK)
+		st = check_addresses(c, err);
+	if (st == ST_OK)
+		st = check_names(c, err);
+	if (st == ST_OK)
+		st = check_words(c, err);
+	if (st != ST_OK)
+		return st;
 	if (c->silent_ms < 2 * c->beat_ms)
 		return err_set(err, ST_INVALID,
 			"silent_ms %llu is less than two beats of %llu ms",
@@ -76,8 +133,13 @@ status router_conf_check(const struct router_conf *c, struct err *err)
 		return err_set(err, ST_INVALID,
 			"lost_ms %llu is less than silent_ms %llu",
 			(unsigned long long)c->lost_ms, (unsigned long long)c->silent_ms);
-	if (c->probe_port != 0 && c->probe_port == c->port)
-		return err_set(err, ST_INVALID, "probe_port and port are both %llu",
-			(unsigned long long)c->port);
 	return ST_OK;
 }
+
+const struct conf_table router_conf_table = {
+	.keys = keys,
+	.n_keys = COUNT(keys),
+	.program = "baton-router",
+	.purpose = "takes requests over HTTP and leads them through prefill and decode",
+	.check = check_all,
+};

@@ -5,6 +5,8 @@
 #include "common/base/conf.h"
 #include "common/base/err.h"
 
+#define ROUTER_NAMES_MAX 32u
+
 // clang-format off
 #define ROUTER_CONF(U64, F64, STR, BOOL)                                                     \
 STR(id, "r0", "name of this router: letters, digits, . _ -; names its socket")               \
@@ -42,9 +44,7 @@ struct router_conf {
 	const char *served_model_name;
 };
 
+/* conf_load with it also checks what one key alone cannot say, and sets the log level. */
 extern const struct conf_table router_conf_table;
-
-/* What one key alone cannot say. ST_INVALID with a sentence. Sets the log level. */
-MUST_CHECK status router_conf_check(const struct router_conf *c, struct err *err);
 
 #endif

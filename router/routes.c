@@ -89,14 +89,17 @@ static void metrics(struct router *rt, struct http_req *req)
 		.model = rt->name[0],
 		.router = rt->conf->id,
 		.connections = http_connections(rt->http),
-		.template_children = template_alive(rt->template),
-		.template_restarts = template_restarts(rt->template),
 		.memory_bytes = mem_taken(),
 		.draining = rt->draining,
+		.socket_lost = rt->socket_lost,
 	};
 	struct api_error e;
 	struct sink out;
 
+	if (rt->template != NULL) {
+		scene.template_children = template_alive(rt->template);
+		scene.template_restarts = template_restarts(rt->template);
+	}
 	rt->metrics.counter[COUNTER_replays] = rt->requests.replays;
 	rt->metrics.counter[COUNTER_breaches] = rt->requests.breaches;
 	sink_init(&out, METRICS_BYTES_MAX);

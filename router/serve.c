@@ -16,6 +16,7 @@
 #include "router/prepare.h"
 #include "router/routes.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <string.h>
 
@@ -105,6 +106,7 @@ static void on_tick(void *ctx)
 	router_wake(rt);
 	call_keepalive(rt, now);
 	control_turn(rt, now);
+	link_check(rt, now);
 	if (rt->probe != NULL) {
 		probe_set(rt->probe, router_readiness(rt));
 		probe_beat(rt->probe);
@@ -130,8 +132,9 @@ static const struct request_ops ops = {
 
 /* ---- start ---- */
 
-/* The last part of the model's path, or each line of the key. */
-static status set_names(struct router *rt, struct err *err)
+/* The last part of the model's path, or each line of the key; there is one, and not too
+ * many (router_conf.c). */
+static void set_names(struct router *rt)
 {
 	const char *given = rt->conf->served_model_name;
 	char *text = mem_alloc(1, strlen(given) + strlen(rt->conf->model) + 1);
@@ -144,21 +147,15 @@ static status set_names(struct router *rt, struct err *err)
 		*--end = 0;
 	if (*given == 0 && strrchr(text, '/') != NULL)
 		text = strrchr(text, '/') + 1;
-	while (text != NULL && *text != 0) {
+	while (text != NULL) {
 		char *next = strchr(text, '\n');
 
 		if (next != NULL)
 			*next++ = 0;
-		if (rt->n_names == ROUTER_NAMES_MAX)
-			return err_set(err, ST_INVALID,
-				"served_model_name: more than %u names",
-				ROUTER_NAMES_MAX);
+		assert(rt->n_names < ROUTER_NAMES_MAX && *text != 0);
 		rt->name[rt->n_names++] = text;
 		text = next;
 	}
-	return rt->n_names > 0 ? ST_OK
-			       : err_set(err, ST_INVALID, "model '%s' names no directory",
-					 rt->conf->model);
 }
 
 static status start_host(struct router *rt, struct err *err)
@@ -169,8 +166,7 @@ static status start_host(struct router *rt, struct err *err)
 		st = fault_configure(rt->conf->debug_fault, rt->runtime.dir, err);
 	if (st == ST_OK)
 		st = runtime_boot_id(rt->boot_id, sizeof(rt->boot_id), err);
-	if (st == ST_OK)
-		st = set_names(rt, err);
+	set_names(rt);
 	rt->incarnation = rng_entropy64();
 	rt->begun_unix_s = clock_unix_s();
 	return st;

@@ -156,6 +156,7 @@ static void child_ready(struct template_child *c, char kind, struct bytes text)
 		feed(c);
 		return;
 	}
+	c->t->none = kind == 'n';
 	snprintf(why, sizeof(why), "%.*s", (int)MIN(text.len, sizeof(why) - 1),
 		(const char *)text.at);
 	template_on_end(c, ST_INVALID, why);
@@ -313,6 +314,13 @@ status template_create(
 			if (t->children[i].state == CHILD_DOWN)
 				respawn(&t->children[i]);
 		*out = t;
+		return ST_OK;
+	} else if (t->none) {
+		log_warn("%s; requests with messages are refused, all others served "
+			 "(chat_template can name a file)",
+			err->text);
+		*out = NULL;
+		template_destroy(t);
 		return ST_OK;
 	}
 	template_destroy(t);

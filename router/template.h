@@ -32,8 +32,9 @@ struct template_options {
 struct template;
 
 /* Reads and compiles the template in a first child, waiting for it (at most 10 s).
- * ST_INVALID: the template does not compile, or the model has none; ST_IO: python or
- * jinja2 cannot be started. The text is the child's own. */
+ * ST_OK with *out = NULL: the model has no template, which is logged.
+ * ST_INVALID: the template does not compile; ST_IO: python or jinja2 cannot be started.
+ * The text is the child's own. */
 MUST_CHECK status template_create(
 	struct template **out, const struct template_options *options, struct err *err);
 /* Kills the children. Pending renders are dropped, their callbacks not called. */

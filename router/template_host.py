@@ -3,6 +3,7 @@
 Descriptor 3 is a stream socket to the router. Frames to the child: u32 length (little
 endian), JSON. Frames from it: u32 length, one byte that says what it is, UTF-8 text:
   r  ready (answer to the first frame)   o  rendered prompt
+  n  the model has no template; the child ends
   e  the template or the messages are wrong, with the reason
   m  out of memory; the child ends
 The environment is the one in which Hugging Face transformers renders chat templates.
@@ -40,6 +41,10 @@ def write_frame(kind, text):
     data = memoryview(struct.pack("<I", len(body)) + body)
     while data:
         data = data[os.write(FD, data):]
+
+
+class NoTemplate(Exception):
+    """Nothing is broken: the model is not for chats."""
 
 
 class Masks:
@@ -132,11 +137,13 @@ def find_template(model_dir, path, config):
     found = config.get("chat_template")
     if isinstance(found, list):
         found = {t["name"]: t["template"] for t in found}.get("default")
-    if not isinstance(found, str):
-        raise ValueError(
-            model_dir + " has no chat template: neither chat_template.jinja nor a"
-            " chat_template in tokenizer_config.json"
+    if found is None:
+        raise NoTemplate(
+            model_dir + " has neither chat_template.jinja nor a chat_template in"
+            " tokenizer_config.json"
         )
+    if not isinstance(found, str):
+        raise ValueError(model_dir + "/tokenizer_config.json: chat_template is no text")
     return found
 
 
@@ -187,6 +194,8 @@ def reason(error):
 def attempt(fn, *args):
     try:
         return b"o", fn(*args)
+    except NoTemplate as error:
+        return b"n", str(error).encode("utf-8", "replace")
     except MemoryError:
         return b"m", b""
     except Exception as error:  # whatever a template does wrong is the request's fault

@@ -49,6 +49,7 @@ struct template
 	uint64_t restarts;
 	uint64_t last_ticket;
 	bool ready; /* create succeeded: deaths are logged, children started again */
+	bool none;  /* a child says that the model has no template */
 	uint32_t n_queued;
 	struct template_job *queue, **queue_end;
 	struct err start_error; /* why the last child did not become ready */

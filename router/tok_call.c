@@ -1,4 +1,4 @@
-/* Texts to ids on the pool, ids to text at once. */
+/* Texts to ids and ids to text, both on the pool: either may be a million tokens long. */
 #include "router/tok_call.h"
 
 #include "common/base/mem.h"
@@ -18,6 +18,8 @@ struct tok_call {
 	struct tok_request tok;
 	struct encode *encode; /* NULL: not under way */
 };
+
+/* ---- to ids ---- */
 
 static void destroy(struct tok_call *t)
 {
@@ -92,15 +94,19 @@ static bool model_is_served(
 	return false;
 }
 
+static bool may_begin(const struct router *rt, struct api_error *e)
+{
+	if (rt->draining)
+		api_error_set(e, 503, "draining", NULL, "This router is shutting down.");
+	return !rt->draining;
+}
+
 static bool parse(struct tok_call *t, struct api_error *e)
 {
 	struct api_options options = {.strict_template = t->rt->conf->strict_template};
 
-	if (t->rt->draining) {
-		api_error_set(e, 503, "draining", NULL, "This router is shutting down.");
-		return false;
-	}
-	return api_parse_tokenize(&t->tok, http_body(t->req), &options, e) &&
+	return may_begin(t->rt, e) &&
+	       api_parse_tokenize(&t->tok, http_body(t->req), &options, e) &&
 	       model_is_served(t->rt, t->tok.model, e);
 }
 
@@ -133,14 +139,35 @@ void tok_call_tokenize(struct router *rt, struct http_req *req)
 		fail(t, &e);
 }
 
-/* Special tokens show: whoever asks wants to see what the ids say. */
-static bool put_text(struct router *rt, const struct detok_request *d, struct sink *text,
-	struct api_error *e)
+/* ---- to text ---- */
+
+/* The job on the pool reads the body, and of the router what never changes. */
+struct detok_call {
+	struct served served; /* first: what http_user points to */
+	struct router *rt;
+	struct http_req *req; /* NULL: the client left */
+	struct sink body, out;
+	bool failed, no_memory;
+	struct api_error error;
+};
+
+/* The job goes on; what comes of it is dropped. */
+static void detok_gone(struct served *s)
 {
-	uint32_t n_tokens = tokenizer_n_tokens(rt->tokenizer);
+	struct detok_call *t = (struct detok_call *)s;
+
+	http_set_user(t->req, NULL);
+	t->req = NULL;
+}
+
+/* Special tokens show: whoever asks wants to see what the ids say. */
+static bool put_text(const struct tokenizer *tokenizer, const struct detok_request *d,
+	struct sink *text, struct api_error *e)
+{
+	uint32_t n_tokens = tokenizer_n_tokens(tokenizer);
 	struct detok detok;
 
-	detok_init(&detok, rt->tokenizer, false);
+	detok_init(&detok, tokenizer, false);
 	for (size_t i = 0; i < d->n_ids; i++) {
 		if (d->ids[i] >= n_tokens) {
 			api_error_set(e, 400, "invalid_value", "tokens",
@@ -152,35 +179,68 @@ static bool put_text(struct router *rt, const struct detok_request *d, struct si
 		detok_feed(&detok, d->ids[i], text);
 	}
 	detok_flush(&detok, text);
-	if (text->full)
-		encode_no_memory(rt, e);
-	return !text->full;
+	return true;
+}
+
+static void detok_work(void *ctx)
+{
+	struct detok_call *t = ctx;
+	struct detok_request d;
+	struct sink text;
+
+	sink_init(&text, ANSWER_BYTES_MAX);
+	t->failed = !api_parse_detokenize(&d, sink_bytes(&t->body), &t->error);
+	sink_release(&t->body);
+	t->failed = t->failed || !model_is_served(t->rt, d.model, &t->error) ||
+		    !put_text(t->rt->tokenizer, &d, &text, &t->error);
+	if (!t->failed)
+		out_text(&t->out, sink_bytes(&text));
+	t->no_memory = !t->failed && (text.full || t->out.full);
+	sink_release(&text);
+	detok_request_release(&d);
+}
+
+static void detok_done(void *ctx)
+{
+	struct detok_call *t = ctx;
+
+	if (t->no_memory)
+		encode_no_memory(t->rt, &t->error);
+	if (t->req != NULL) {
+		if (t->failed || t->no_memory)
+			reply_error(t->rt, t->req, &t->error, false);
+		else
+			reply_json(t->req, 200, &t->out);
+		http_set_user(t->req, NULL);
+	}
+	sink_release(&t->body);
+	sink_release(&t->out);
+	mem_give(t);
 }
 
 void tok_call_detokenize(struct router *rt, struct http_req *req)
 {
-	struct detok_request d;
-	struct sink text, out;
+	struct detok_call *t;
 	struct api_error e;
 
-	if (!api_parse_detokenize(&d, http_body(req), &e)) {
+	if (!may_begin(rt, &e)) {
 		reply_error(rt, req, &e, false);
 		return;
 	}
-	sink_init(&text, ANSWER_BYTES_MAX);
-	sink_init(&out, ANSWER_BYTES_MAX);
-	if (!model_is_served(rt, d.model, &e) || !put_text(rt, &d, &text, &e)) {
+	t = mem_take(1, sizeof(*t));
+	if (t == NULL) {
+		encode_no_memory(rt, &e);
 		reply_error(rt, req, &e, false);
-	} else {
-		out_text(&out, sink_bytes(&text));
-		if (out.full) {
-			encode_no_memory(rt, &e);
-			reply_error(rt, req, &e, false);
-		} else {
-			reply_json(req, 200, &out);
-		}
+		return;
 	}
-	detok_request_release(&d);
-	sink_release(&text);
-	sink_release(&out);
+	*t = (struct detok_call){.served = {detok_gone, detok_gone},
+		.rt = rt,
+		.req = req,
+		.body = http_body_take(req)};
+	sink_init(&t->out, ANSWER_BYTES_MAX);
+	http_set_user(req, t);
+	if (loop_work(rt->loop, detok_work, detok_done, t) != ST_OK) {
+		t->no_memory = true;
+		detok_done(t);
+	}
 }

@@ -286,6 +286,8 @@ status conf_load(const struct conf_table *table, int argc, char **argv, void *va
 			st = err_set(err, ST_INVALID,
 				"%s is not given and has no default (%s)",
 				table->keys[i].name, table->keys[i].help);
+	if (st == ST_OK && table->check != NULL)
+		st = table->check(values, err);
 	if (st != ST_OK)
 		return st;
 	if (l.check_only) {

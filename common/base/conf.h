@@ -65,12 +65,16 @@ struct conf_table {
 	size_t n_keys;
 	const char *program; /* "baton-router" */
 	const char *purpose; /* one line for --help */
+	/* What one key alone cannot say: words, addresses, pairs of values. ST_INVALID
+	 * with a sentence that names the key. NULL: nothing. */
+	status (*check)(const void *values, struct err *err);
 };
 
 /* Fill *values (a struct of the table's type) from defaults, then the file named by
  * --config if given, then flags `--key value`, `--key=value`, `--flag` (bool).
  * Strings are start-up memory. *stop is set for --help, --version (text printed) and
- * --check-config (printed "ok"): the caller exits 0. Errors: ST_INVALID with a text
+ * --check-config (everything was checked, "ok" printed): the caller exits 0. Errors:
+ * ST_INVALID with a text
  * that names key and value and, for an unknown flag, the nearest known one; the
  * caller prints it and exits 2. */
 MUST_CHECK status conf_load(const struct conf_table *table, int argc, char **argv,

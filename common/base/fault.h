@@ -1,7 +1,9 @@
-/* Fault points for tests: named places where a test build can pause or slow down.
- * `--debug.fault=pause@adopt,step_delay_ms=20` sets them; release builds have none
- * (WITH_FAULTS=OFF) and refuse the key. A pause ends when the file
- * RUNTIME/fault.PHASE.go appears. */
+/* Fault points for tests: named places where a test build can pause, slow down or fail.
+ * `--debug.fault=pause@adopt,step_delay_ms=20,fail_step=7` sets them; release builds have
+ * none (WITH_FAULTS=OFF) and refuse the key. A pause ends when the file
+ * RUNTIME/fault.PHASE.go appears. A blow falls on the N-th time, once: it leaves the file
+ * RUNTIME/fault.NAME.done, and where that stands nothing happens, so that a process which
+ * is started again works. */
 #ifndef COMMON_BASE_FAULT_H
 #define COMMON_BASE_FAULT_H
 #include "common/base/err.h"
@@ -20,6 +22,20 @@
 	X(decode)                                                                        \
 	X(done)
 
+/* fail: as if the device had said so; hang: it never ends. step: a pass or step of the
+ * engine; copy: an item of a pull. */
+#define FAULT_BLOW_MAP(X)                                                                \
+	X(fail_step)                                                                     \
+	X(hang_step)                                                                     \
+	X(fail_copy)
+
+enum fault_blow {
+#define X(name) FAULT_##name,
+	FAULT_BLOW_MAP(X)
+#undef X
+		FAULT_BLOWS
+};
+
 enum fault_phase {
 #define X(name) FAULT_##name,
 	FAULT_PHASE_MAP(X)
@@ -27,6 +43,8 @@ enum fault_phase {
 		FAULT__COUNT
 };
 
+/* What fault_configure would say of the text. */
+MUST_CHECK status fault_check(const char *text, struct err *err);
 /* text: "pause@adopt,step_delay_ms=20"; runtime_dir: where the go files appear. */
 MUST_CHECK status fault_configure(
 	const char *text, const char *runtime_dir, struct err *err);
@@ -34,6 +52,8 @@ MUST_CHECK status fault_configure(
  * caller keeps the request where it is and asks again on a timer. */
 bool fault_paused(enum fault_phase phase);
 uint32_t fault_step_delay_ms(void);
+/* true on the time that was asked for. Any thread. */
+bool fault_strikes(enum fault_blow blow);
 uint64_t fault_hits(enum fault_phase phase);
 const char *fault_phase_name(enum fault_phase phase);
 

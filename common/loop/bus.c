@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zmq.h>
 
 /* For what was accepted but not sent when a bus closes: enough for an answer that is on
@@ -160,10 +161,10 @@ void bus_net_destroy(struct bus_net *net)
 	mem_free(net);
 }
 
-static status zmq_failed(const struct bus_options *o, const char *what, struct err *err)
+static status zmq_failed(const char *endpoint, const char *what, struct err *err)
 {
 	return err_set(
-		err, ST_IO, "%s %s: %s", what, o->endpoint, zmq_strerror(zmq_errno()));
+		err, ST_IO, "%s %s: %s", what, endpoint, zmq_strerror(zmq_errno()));
 }
 
 static bool set_int(void *sock, int option, int value)
@@ -178,7 +179,7 @@ static status open_socket(struct bus *b, const struct bus_options *o, struct err
 
 	b->sock = zmq_socket(b->net->zmq, b->is_router ? ZMQ_ROUTER : ZMQ_DEALER);
 	if (b->sock == NULL)
-		return zmq_failed(o, "socket", err);
+		return zmq_failed(o->endpoint, "socket", err);
 	ok = set_int(b->sock, ZMQ_LINGER, LINGER_MS) &&
 	     set_int(b->sock, ZMQ_SNDHWM, (int)o->high_water) &&
 	     set_int(b->sock, ZMQ_RCVHWM, (int)o->high_water) &&
@@ -193,7 +194,7 @@ static status open_socket(struct bus *b, const struct bus_options *o, struct err
 		/* Immediate: nothing is queued for a router that is not there. */
 		ok = ok && set_int(b->sock, ZMQ_IMMEDIATE, 1) &&
 		     zmq_setsockopt(b->sock, ZMQ_ROUTING_ID, o->id.at, o->id.len) == 0;
-	return ok ? ST_OK : zmq_failed(o, "options of", err);
+	return ok ? ST_OK : zmq_failed(o->endpoint, "options of", err);
 }
 
 static status open_monitor(struct bus *b, const struct bus_options *o, struct err *err)
@@ -209,7 +210,7 @@ static status open_monitor(struct bus *b, const struct bus_options *o, struct er
 	if (zmq_socket_monitor(b->sock, name, events) != 0 || b->monitor == NULL ||
 		!set_int(b->monitor, ZMQ_LINGER, 0) ||
 		!set_int(b->monitor, ZMQ_RCVHWM, 0) || zmq_connect(b->monitor, name) != 0)
-		return zmq_failed(o, "monitor of", err);
+		return zmq_failed(o->endpoint, "monitor of", err);
 	return ST_OK;
 }
 
@@ -244,23 +245,68 @@ void bus_close_sockets(struct bus *b)
 	b->closed = true;
 }
 
+/* NULL: not over ipc. */
+static const char *file_of(const char *endpoint)
+{
+	return strncmp(endpoint, "ipc://", 6) == 0 ? endpoint + 6 : NULL;
+}
+
+static status listen_at(struct bus *b, const char *endpoint, struct err *err)
+{
+	const char *path = file_of(endpoint);
+	struct stat sb;
+	status st = ST_OK;
+
+	if (path != NULL)
+		st = runtime_remove_stale(path, RUNTIME_STREAM, err);
+	if (st != ST_OK)
+		return st;
+	if (zmq_bind(b->sock, endpoint) != 0)
+		return zmq_failed(endpoint, "bind", err);
+	b->n_binds++;
+	if (path == NULL)
+		return ST_OK;
+	if (lstat(path, &sb) != 0)
+		return err_set(err, ST_IO, "socket %s: %s", path, strerror(errno));
+	b->file_dev = sb.st_dev;
+	b->file_ino = sb.st_ino;
+	return ST_OK;
+}
+
 static status attach(struct bus *b, const struct bus_options *o, struct err *err)
 {
 	size_t size = sizeof(b->endpoint);
 	status st = ST_OK;
-	int rc;
 
-	if (b->is_router && strncmp(o->endpoint, "ipc://", 6) == 0)
-		st = runtime_remove_stale(o->endpoint + 6, RUNTIME_STREAM, err);
+	if (b->is_router)
+		st = listen_at(b, o->endpoint, err);
+	else if (zmq_connect(b->sock, o->endpoint) != 0)
+		st = zmq_failed(o->endpoint, "connect", err);
 	if (st != ST_OK)
 		return st;
-	rc = b->is_router ? zmq_bind(b->sock, o->endpoint)
-			  : zmq_connect(b->sock, o->endpoint);
-	if (rc != 0)
-		return zmq_failed(o, b->is_router ? "bind" : "connect", err);
 	if (zmq_getsockopt(b->sock, ZMQ_LAST_ENDPOINT, b->endpoint, &size) != 0)
-		return zmq_failed(o, "endpoint of", err);
+		return zmq_failed(o->endpoint, "endpoint of", err);
 	return ST_OK;
+}
+
+bool bus_bound(const struct bus *b)
+{
+	const char *path = file_of(b->endpoint);
+	struct stat sb;
+
+	if (!b->is_router || path == NULL)
+		return true;
+	return lstat(path, &sb) == 0 && sb.st_dev == b->file_dev &&
+	       sb.st_ino == b->file_ino;
+}
+
+/* No zmq_unbind before it: that ends the connections which came by the old file. */
+status bus_bind_again(struct bus *b, struct err *err)
+{
+	if (b->n_binds >= BUS_BINDS_MAX)
+		return err_set(err, ST_LIMIT, "%s was bound %u times, which is the most",
+			b->endpoint, b->n_binds);
+	return listen_at(b, b->endpoint, err);
 }
 
 static status open_bus(struct bus **out, struct bus_net *net, const struct bus_options *o,

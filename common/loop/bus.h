@@ -56,6 +56,13 @@ MUST_CHECK status bus_bind(struct bus **out, struct bus_net *net,
  * closed. */
 MUST_CHECK status bus_connect(struct bus **out, struct bus_net *net,
 	const struct bus_options *o, struct err *err);
+/* Whether those who look for the endpoint find this bus. false only for a ROUTER whose
+ * ipc file was removed or replaced: connections go on, but no new one can be made. */
+bool bus_bound(const struct bus *b);
+/* Makes the file anew, as bus_bind does, beside the connections that live. The listener
+ * of the old file stays open, so it is refused after BUS_BINDS_MAX. */
+#define BUS_BINDS_MAX 64u
+MUST_CHECK status bus_bind_again(struct bus *b, struct err *err);
 /* No callback comes after it. NULL is allowed. */
 void bus_close(struct bus *b);
 /* The endpoint as bound or connected (a port 0 or * is resolved). */

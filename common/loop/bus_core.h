@@ -3,6 +3,8 @@
 #define COMMON_LOOP_BUS_CORE_H
 #include "common/loop/bus.h"
 
+#include <sys/types.h>
+
 #define BUS_ENDPOINT_MAX 256
 /* Connection events waiting for the messages that came before them. */
 #define BUS_PENDING_MAX  64
@@ -37,6 +39,9 @@ struct bus {
 	const struct bus_events *events;
 	void *ctx;
 	struct bus_counts counts;
+	uint32_t n_binds;
+	dev_t file_dev; /* ROUTER over ipc: the file it is found by */
+	ino_t file_ino;
 	char endpoint[BUS_ENDPOINT_MAX];
 };
 

@@ -39,11 +39,10 @@ static status own_directory(const char *dir, struct err *err)
 	return ST_OK;
 }
 
-status runtime_open(struct runtime *rt, const char *configured, struct err *err)
+status runtime_name(struct runtime *rt, const char *configured, struct err *err)
 {
 	bool is_default = configured == NULL || configured[0] == 0;
 	size_t len;
-	status st;
 	int n;
 
 	if (!is_default)
@@ -63,7 +62,13 @@ status runtime_open(struct runtime *rt, const char *configured, struct err *err)
 	/* A link's name with a slash behind it would be followed. */
 	for (len = strlen(rt->dir); len > 1 && rt->dir[len - 1] == '/'; len--)
 		rt->dir[len - 1] = 0;
-	st = runtime_path(rt, rt->routers, err, "routers");
+	return runtime_path(rt, rt->routers, err, "routers");
+}
+
+status runtime_open(struct runtime *rt, const char *configured, struct err *err)
+{
+	status st = runtime_name(rt, configured, err);
+
 	if (st == ST_OK)
 		st = own_directory(rt->dir, err);
 	if (st == ST_OK)

@@ -15,8 +15,11 @@ struct runtime {
 };
 
 /* configured: the key runtime_dir; empty or NULL: /run/baton for root, otherwise
- * /tmp/baton-UID. Makes the directory (0700) and routers/ inside it if missing; refuses
- * a link, another owner, or a mode that lets others in. */
+ * /tmp/baton-UID. Only names: the system is not asked. */
+MUST_CHECK status runtime_name(
+	struct runtime *rt, const char *configured, struct err *err);
+/* Makes the directory (0700) and routers/ inside it if missing; refuses a link, another
+ * owner, or a mode that lets others in. */
 MUST_CHECK status runtime_open(
 	struct runtime *rt, const char *configured, struct err *err);
 /* out = dir/NAME, with NAME formatted; refused with both lengths when over 107 bytes. */

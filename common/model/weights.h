@@ -25,7 +25,6 @@ enum shard_rule {
 	SHARD_COLS_GDN_V,
 	SHARD_ROWS_WIDTH, /* MLP width, equal blocks */
 	SHARD_COLS_WIDTH,
-	SHARD_ROWS_VOCAB,
 };
 
 /* One line per role: role, where it stands, shard rule, storage.

@@ -170,7 +170,6 @@ static void cut_by_rule(struct slice *s, const struct model_config *c,
 		cols = by_head(share_of(c->gdn_v_heads, rank, n_ranks), c->gdn_v_dim);
 		break;
 	case SHARD_ROWS_WIDTH:
-	case SHARD_ROWS_VOCAB:
 		rows = share_of(s->src_rows, rank, n_ranks);
 		break;
 	case SHARD_COLS_WIDTH:

@@ -374,8 +374,6 @@ int worker_main(int argc, char **argv, const struct role *first)
 	bool done = false;
 	status st = conf_load(table, argc, argv, &conf, &done, &err);
 
-	if (st == ST_OK && !done)
-		st = worker_conf_check(&conf, &err);
 	if (st != ST_OK) {
 		log_error("%s", err.text);
 		return EXIT_USAGE;

@@ -1,8 +1,12 @@
 /* The configuration table of the workers and the checks that span several keys. */
 #include "common/worker/worker_conf.h"
 
+#include "common/base/fault.h"
 #include "common/base/log.h"
+#include "common/loop/runtime.h"
 #include "common/model/weights_dummy.h"
+#include "common/xfer/xfer.h"
+#include "kernels/registry.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -13,20 +17,6 @@
 
 #define CONF_TYPE struct worker_conf
 static const struct conf_key keys[] = {CONF_KEYS(WORKER_CONF)};
-
-const struct conf_table worker_conf_prefill = {
-	.keys = keys,
-	.n_keys = COUNT(keys),
-	.program = "baton-prefill",
-	.purpose = "reads prompts, builds their state and offers it to decode workers",
-};
-
-const struct conf_table worker_conf_decode = {
-	.keys = keys,
-	.n_keys = COUNT(keys),
-	.program = "baton-decode",
-	.purpose = "takes over the state of prompts and writes the answers",
-};
 
 static bool one_of(const char *text, const char *const *words, size_t n, size_t *which)
 {
@@ -186,16 +176,45 @@ static status check_model(const struct worker_conf *c, struct err *err)
 	return dummy_format_of(c->dummy_format, &format, err);
 }
 
-status worker_conf_check(const struct worker_conf *c, struct err *err)
+/* The longest of the paths is that of the link. */
+static status check_paths(const struct worker_conf *c, struct err *err)
+{
+	char path[RUNTIME_PATH_BYTES];
+	struct runtime rt;
+	status st = runtime_name(&rt, c->runtime_dir, err);
+
+	if (st == ST_OK)
+		st = runtime_path(&rt, path, err, XFER_LINK_NAME, c->id, (uint64_t)0);
+	return st == ST_OK ? ST_OK : err_wrap(err, "runtime_dir");
+}
+
+/* What the keys hold by themselves. */
+static status check_values(const struct worker_conf *c, struct err *err)
 {
 	/* A plan or a kernel table belongs to no cluster, so it needs no name. */
 	bool nameless = (c->plan || c->doctor) && c->id[0] == 0;
 	status st = nameless ? ST_OK : check_id(c->id, err);
 
 	if (st == ST_OK)
+		st = check_paths(c, err);
+	if (st == ST_OK)
 		st = check_gpus(c->gpus, err);
 	if (st == ST_OK)
 		st = check_words(c, err);
+	if (st != ST_OK)
+		return st;
+	st = kernels_known(c->kernels, on_cpu(c) ? "cpu" : "cuda", err);
+	if (st != ST_OK)
+		return err_wrap(err, "kernels");
+	st = fault_check(c->debug_fault, err);
+	return st == ST_OK ? ST_OK : err_wrap(err, "debug_fault");
+}
+
+static status check_all(const void *values, struct err *err)
+{
+	const struct worker_conf *c = values;
+	status st = check_values(c, err);
+
 	if (st == ST_OK)
 		st = check_model(c, err);
 	if (st != ST_OK)
@@ -214,6 +233,22 @@ status worker_conf_check(const struct worker_conf *c, struct err *err)
 		return err_set(err, ST_INVALID, "plan and doctor exclude each other");
 	return ST_OK;
 }
+
+const struct conf_table worker_conf_prefill = {
+	.keys = keys,
+	.n_keys = COUNT(keys),
+	.program = "baton-prefill",
+	.purpose = "reads prompts, builds their state and offers it to decode workers",
+	.check = check_all,
+};
+
+const struct conf_table worker_conf_decode = {
+	.keys = keys,
+	.n_keys = COUNT(keys),
+	.program = "baton-decode",
+	.purpose = "takes over the state of prompts and writes the answers",
+	.check = check_all,
+};
 
 struct engine_options worker_conf_engine(const struct worker_conf *c, uint32_t n_valid)
 {

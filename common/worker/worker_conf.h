@@ -31,8 +31,9 @@ U64(beat_ms, "500", 10, 60000, "time between beats to each router") \
 U64(lost_ms, "4000", 50, 600000, "silence after which a router is lost") \
 F64(shutdown_timeout, "120", 0, 86400, "seconds that a stop may take for its work") \
 U64(nan_limit, "3", 1, 1000, "requests in a row with NaN logits that end the service") \
+U64(device_timeout_s, "60", 1, 86400, "a step that takes longer is a device that hangs") \
 STR(log_level, "info", "error, warn, info or debug") \
-STR(debug_fault, "", "test builds: fault points, pause@PHASE,step_delay_ms=N") \
+STR(debug_fault, "", "test builds: fault points, see common/base/fault.h") \
 BOOL(plan, "false", "print the memory plan and exit") \
 BOOL(doctor, "false", "load, check the kernels, print their table and exit")
 // clang-format on
@@ -41,11 +42,10 @@ struct worker_conf {
 	CONF_STRUCT(WORKER_CONF)
 };
 
+/* conf_load with one of them also checks what one key alone cannot say: names, pairs of
+ * values, combinations that this version does not serve. Sets the log level. */
 extern const struct conf_table worker_conf_prefill, worker_conf_decode;
 
-/* What one key alone cannot say: names, pairs of values, combinations that this
- * version does not serve. ST_INVALID with a sentence. */
-MUST_CHECK status worker_conf_check(const struct worker_conf *c, struct err *err);
 /* Every GPU of `gpus` can be seen by this process; ST_DEVICE otherwise. */
 MUST_CHECK status worker_conf_devices(const struct worker_conf *c, struct err *err);
 /* n_valid: ids of the tokenizer, beyond which nothing is sampled. */

@@ -126,12 +126,12 @@ static void on_acceptable(void *ctx, int listen_fd, unsigned events)
 
 static status make_path(struct exporter *x, struct err *err)
 {
-	int n = snprintf(x->path, sizeof(x->path), "%s/%s.%016" PRIx64 ".link",
+	int n = snprintf(x->path, sizeof(x->path), "%s/" XFER_LINK_NAME,
 		x->side.runtime_dir, x->side.id, x->side.incarnation);
 
 	if (n < 0 || (size_t)n >= sizeof(x->path))
 		return err_set(err, ST_INVALID,
-			"link path %s/%s.%016" PRIx64 ".link has %d bytes, at most %zu",
+			"link path %s/" XFER_LINK_NAME " has %d bytes, at most %zu",
 			x->side.runtime_dir, x->side.id, x->side.incarnation, n,
 			sizeof(x->path) - 1);
 	return ST_OK;

@@ -14,6 +14,8 @@
 #include "common/state/lease.h"
 #include "kernels/backend.h"
 
+#include <inttypes.h>
+
 /* Transports, chosen once per pair by what both sides can do, printed, and shown as a
  * metric. A forced one that is not possible is refused. */
 #define TRANSPORT_MAP(X)                                                                 \
@@ -31,6 +33,9 @@ const char *transport_name(enum transport t);
 #define XFER_TIMEOUT_MS 5000u
 
 struct transport_ops; /* xfer_transport.h */
+
+/* In the runtime directory: id and incarnation of a worker. */
+#define XFER_LINK_NAME "%s.%016" PRIx64 ".link"
 
 /* The local side of every link of a worker. It is copied; what it points to must live as
  * long as the exporter or importer. */

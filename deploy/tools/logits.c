@@ -45,9 +45,12 @@ struct logits_conf {
 };
 #define CONF_TYPE struct logits_conf
 static const struct conf_key keys[] = {CONF_KEYS(LOGITS_CONF)};
-static const struct conf_table table = {keys, COUNT(keys), "baton-logits",
-	"logits of given token ids through the engine, for numerics "
-	"tests"};
+static const struct conf_table table = {
+	.keys = keys,
+	.n_keys = COUNT(keys),
+	.program = "baton-logits",
+	.purpose = "logits of given token ids through the engine, for numerics tests",
+};
 
 struct tool {
 	struct logits_conf conf;

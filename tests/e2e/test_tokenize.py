@@ -1,19 +1,18 @@
-"""Very long texts through /tokenize of a router that has one core, while /health is
-asked every 10 ms. With the demo's vocabulary, and the real one where it can be had."""
+"""Very long texts through /tokenize, and very many ids through /detokenize, of a router
+that has one core, while /health is asked every 10 ms. With the demo's vocabulary, and the
+real one where it can be had."""
 import http.client
 import json
-import os
-import pathlib
 import random
 import shutil
-import subprocess
 import sys
 import threading
 import time
 
 import pytest
 
-from cluster import ROOT, free_port, wait_for
+from cluster import ROOT, wait_for
+from lone_router import Router
 
 sys.path.insert(0, str(ROOT / "tests/golden"))
 from test_tok_oracle import oracle, real_vocabulary  # noqa: E402,F401: fixtures
@@ -21,40 +20,6 @@ from test_tok_oracle import oracle, real_vocabulary  # noqa: E402,F401: fixtures
 DEMO = ROOT / "deploy/demo-model"
 TRIES = 5  # a busy machine may spoil some
 SECONDS, HEALTH_MS = 2.0, 100
-
-
-class Router:
-    """baton-router alone, on one core."""
-
-    def __init__(self, build, runtime, model):
-        self.port = free_port()
-        core = min(os.sched_getaffinity(0))
-        self.log = pathlib.Path(runtime) / "r0.log"
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
-                [build / "bin/baton-router", f"--model={model}", f"--runtime-dir={runtime}",
-                 f"--port={self.port}", "--served-model-name=demo"], stderr=log,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}))
-        wait_for(self.listens, 60)
-
-    def listens(self):
-        assert self.process.poll() is None, self.log.read_text()
-        try:
-            return self.ask("GET", "/live")[0] == 200
-        except OSError:
-            return False
-
-    def ask(self, method, path, body=None):
-        conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        conn.request(method, path, body, {"Content-Type": "application/json"})
-        answer = conn.getresponse()
-        out = answer.status, answer.read()
-        conn.close()
-        return out
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture(scope="module", params=["demo", "real"])
@@ -129,25 +94,65 @@ def normal(text):
     return unicodedata.normalize("NFC", text)
 
 
+def ask_beside_health(router, path, body):
+    """(answer, seconds, longest wait for /health): the best of some tries."""
+    took = waited = 1e9
+    for _ in range(TRIES):
+        with Health(router) as health:
+            begun = time.monotonic()
+            status, answer = router.ask("POST", path, body)
+            seconds = time.monotonic() - begun
+        assert status == 200, answer[:300]
+        assert len(health.waits) > 3
+        took, waited = min(seconds, took), min(max(health.waits), waited)
+        if took < SECONDS and waited * 1000 < HEALTH_MS:
+            break
+    print(f"took {took:.3f} s, longest wait for /health {waited * 1000:.1f} ms")
+    return json.loads(answer), took, waited
+
+
 @pytest.mark.parametrize("text", ["a" * 1_000_000, mixed_text(), " " * 1_000_000, "\u0301" * 500_000],
                          ids=["a million a", "a megabyte of everything", "a million spaces", "marks alone"])
 def test_long_texts_take_two_seconds_and_delay_nobody(text, router):
     body = json.dumps({"prompt": text, "add_special_tokens": False}).encode()
-    took = waited = None
-    for _ in range(TRIES):
-        with Health(router) as health:
-            begun = time.monotonic()
-            status, answer = router.ask("POST", "/tokenize", body)
-            seconds = time.monotonic() - begun
-        assert status == 200, answer[:300]
-        took = min(seconds, took or seconds)
-        waited = min(max(health.waits), waited or 1e9)
-        assert len(health.waits) > 3
-        if took < SECONDS and waited * 1000 < HEALTH_MS:
-            break
-    print(f"took {took:.3f} s, longest wait for /health {waited * 1000:.1f} ms")
-    ids = json.loads(answer)["tokens"]
-    back = json.loads(router.ask("POST", "/detokenize", json.dumps({"tokens": ids}).encode())[1])
+    answer, took, waited = ask_beside_health(router, "/tokenize", body)
+    back = json.loads(router.ask("POST", "/detokenize", json.dumps({"tokens": answer["tokens"]}).encode())[1])
     assert normal(back["prompt"]) == normal(text)
     assert took < SECONDS
     assert waited * 1000 < HEALTH_MS
+
+
+def test_a_million_ids_take_two_seconds_and_delay_nobody(router):
+    text = mixed_text()
+    ids = json.loads(router.ask("POST", "/tokenize", json.dumps({"prompt": text}).encode())[1])["tokens"]
+    repeats = 1_000_000 // len(ids) + 1
+    body = json.dumps({"tokens": (ids * repeats)[:1_000_000]}).encode()
+    answer, took, waited = ask_beside_health(router, "/detokenize", body)
+    whole = normal(text) * repeats
+    assert len(answer["prompt"]) > len(whole) * (repeats - 1) // repeats - 1
+    assert whole.startswith(normal(answer["prompt"])[:-1])
+    assert took < SECONDS
+    assert waited * 1000 < HEALTH_MS
+
+
+def test_a_client_that_leaves_its_ids_behind_costs_nothing_after(router):
+    """The job goes on without it; the next one is answered, and the memory comes back."""
+    def memory():
+        lines = router.ask("GET", "/metrics")[1].decode().splitlines()
+        return float(next(line for line in lines if line.startswith("baton_request_memory_bytes")).split()[1])
+
+    before = memory()
+    for _ in range(3):
+        conn = http.client.HTTPConnection("127.0.0.1", router.port, timeout=60)
+        conn.request("POST", "/detokenize", json.dumps({"tokens": [7] * 1_000_000}))
+        time.sleep(0.02)
+        conn.close()
+    assert json.loads(router.ask("POST", "/detokenize", b'{"tokens": []}')[1])["prompt"] == ""
+    wait_for(lambda: memory() <= before, 10)
+
+
+@pytest.mark.parametrize("tokens, param", [([1, 1 << 30], "tokens"), ([1, -1], "tokens[1]"), ("x", "tokens")])
+def test_ids_that_are_none_are_refused_by_name(router, tokens, param):
+    status, answer = router.ask("POST", "/detokenize", json.dumps({"tokens": tokens}))
+    error = json.loads(answer)["error"]
+    assert status == 400 and error["code"] == "invalid_value" and error["param"] == param, answer

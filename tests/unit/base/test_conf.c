@@ -36,8 +36,18 @@ static const struct conf_key keys[] = {
 		.offset = offsetof(struct conf, routers),
 		.repeat = true},
 };
+
+static status check_pair(const void *values, struct err *err)
+{
+	const struct conf *c = values;
+
+	if (c->migrate && c->share == 0)
+		return err_set(err, ST_INVALID, "migrate needs a share");
+	return ST_OK;
+}
+
 static const struct conf_table table = {
-	keys, COUNT(keys), "baton-test", "a test program"};
+	keys, COUNT(keys), "baton-test", "a test program", check_pair};
 
 static void free_strings(struct conf *c)
 {
@@ -274,6 +284,21 @@ static void texts_that_end_the_program_are_printed(void **state)
 	assert_string_equal(f->out, "");
 }
 
+static void what_only_together_is_wrong_is_refused_and_never_said_to_be_ok(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(load(f, "--model=m", "--share=0", NULL), ST_OK);
+	assert_int_equal(
+		load(f, "--model=m", "--share=0", "--migrate", NULL), ST_INVALID);
+	assert_string_equal(f->err.text, "migrate needs a share");
+	assert_int_equal(
+		load(f, "--check-config", "--model=m", "--share=0", "--migrate", NULL),
+		ST_INVALID);
+	assert_false(f->stop);
+	assert_string_equal(f->out, "");
+}
+
 static void effective_values_print_in_one_line(void **state)
 {
 	struct fixture *f = *state;
@@ -302,6 +327,7 @@ int main(void)
 		T(twice_missing_and_unreadable_are_refused),
 		T(a_bad_line_of_the_file_is_named_by_its_number),
 		T(texts_that_end_the_program_are_printed),
+		T(what_only_together_is_wrong_is_refused_and_never_said_to_be_ok),
 		T(effective_values_print_in_one_line),
 	};
 

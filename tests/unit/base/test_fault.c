@@ -50,12 +50,39 @@ static void a_pause_holds_until_the_go_file_appears(void **state)
 	rmdir(dir);
 }
 
+static void a_blow_falls_once_on_its_time(void **state)
+{
+	char dir[] = "/tmp/baton-fault-XXXXXX", done[96];
+	struct err err;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(done, sizeof(done), "%s/fault.fail_step.done", dir);
+	for (int again = 0; again < 2; again++) {
+		assert_int_equal(
+			fault_configure("fail_step=3,hang_step=9", dir, &err), ST_OK);
+		assert_false(fault_strikes(FAULT_fail_copy));
+		assert_false(fault_strikes(FAULT_fail_step));
+		assert_false(fault_strikes(FAULT_fail_step));
+		/* Not in a process that was started again. */
+		assert_int_equal(fault_strikes(FAULT_fail_step), again == 0);
+		assert_int_equal(access(done, F_OK), 0);
+		assert_false(fault_strikes(FAULT_fail_step));
+	}
+	assert_int_equal(fault_configure("", dir, &err), ST_OK);
+	for (int i = 0; i < 20; i++)
+		assert_false(fault_strikes(FAULT_hang_step));
+	unlink(done);
+	rmdir(dir);
+}
+
 static void unknown_faults_are_refused_by_name(void **state)
 {
 	static const char *const bad[] = {"pause@adapt", "pause@", "pause",
 		"step_delay_ms=", "step_delay_ms=x", "step_delay_ms=60001",
 		"step_delay_ms=99999999999999999999", "step_delay_ms=-1", "pause@adop",
-		"crash"};
+		"crash", "fail_step", "fail_step=", "fail_step=0", "fail_step=1000001",
+		"hang_step=1x", "fail_pull=1"};
 	struct err err;
 
 	(void)state;
@@ -100,6 +127,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pause_holds_until_the_go_file_appears),
+		cmocka_unit_test(a_blow_falls_once_on_its_time),
 		cmocka_unit_test(unknown_faults_are_refused_by_name),
 		cmocka_unit_test(phases_have_names),
 	};

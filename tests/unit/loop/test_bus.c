@@ -234,6 +234,64 @@ static void a_live_socket_is_not_taken_over_and_a_stale_one_is(void **state)
 	assert_null(second);
 }
 
+static void say_hello(struct fixture *f, struct bus *b, uint32_t so_far)
+{
+	assert_int_equal(bus_send(b, (struct bytes){0}, 1, BYTES_STR("x")), ST_OK);
+	loop_run(f->loop);
+	assert_int_equal(f->router.received, so_far + 1);
+}
+
+static void a_removed_file_is_bound_again_beside_the_connections(void **state)
+{
+	struct fixture *f = *state;
+	struct side late = {.loop = f->loop, .stop_after_connects = 1};
+	struct bus_options o = {.endpoint = f->endpoint,
+		.id = BYTES_STR("late"),
+		.high_water = 10,
+		.batch = 8,
+		.events = &note_events,
+		.ctx = &late};
+	struct err err;
+
+	f->dealer.stop_after_connects = 1;
+	open_pair(f, &note_events, &note_events, 10, 8);
+	loop_run(f->loop);
+	assert_true(bus_bound(f->router.bus) && bus_bound(f->dealer.bus));
+	for (uint32_t binds = 1; binds < BUS_BINDS_MAX; binds++) {
+		assert_int_equal(unlink(f->endpoint + 6), 0);
+		assert_false(bus_bound(f->router.bus));
+		assert_int_equal(bus_bind_again(f->router.bus, &err), ST_OK);
+		assert_true(bus_bound(f->router.bus));
+	}
+	say_hello(f, f->dealer.bus, 0);
+	assert_int_equal(f->dealer.disconnects, 0);
+	assert_int_equal(bus_connect(&late.bus, f->net, &o, &err), ST_OK);
+	loop_run(f->loop);
+	say_hello(f, late.bus, 1);
+	assert_int_equal(bus_bind_again(f->router.bus, &err), ST_LIMIT);
+	bus_close(late.bus);
+}
+
+static void a_file_that_another_process_took_is_left_alone(void **state)
+{
+	struct fixture *f = *state;
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	struct err err;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	open_pair(f, &note_events, NULL, 10, 8);
+	assert_int_equal(unlink(f->endpoint + 6), 0);
+	snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->endpoint + 6);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	assert_false(bus_bound(f->router.bus));
+	assert_int_equal(bus_bind_again(f->router.bus, &err), ST_PEER);
+	assert_non_null(strstr(err.text, "in use"));
+	close(fd);
+	assert_int_equal(bus_bind_again(f->router.bus, &err), ST_OK);
+	assert_true(bus_bound(f->router.bus));
+}
+
 static void endpoints_that_would_be_open_to_others_are_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -278,6 +336,8 @@ int main(void)
 		T(a_dealer_is_told_and_connects_again),
 		T(buses_may_be_closed_from_a_callback),
 		T(a_live_socket_is_not_taken_over_and_a_stale_one_is),
+		T(a_removed_file_is_bound_again_beside_the_connections),
+		T(a_file_that_another_process_took_is_left_alone),
 		T(endpoints_that_would_be_open_to_others_are_refused),
 	};
 

@@ -84,7 +84,6 @@ static void check_union(enum shard_rule rule, struct rows whole, const struct ro
 		case SHARD_ROWS_GDN_V:
 		case SHARD_ROWS_GDN_VS:
 		case SHARD_ROWS_WIDTH:
-		case SHARD_ROWS_VOCAB:
 			assert_int_equal(part[r].n * n_ranks, whole.n);
 			check_rows(whole, r * part[r].n, part[r], 0, part[r].n);
 			break;

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "common/base/mem.h"
+#include "common/loop/runtime.h"
 #include "router/api_defaults.h"
 #include "router/router_conf.h"
 
@@ -38,8 +39,6 @@ static const char *outcome(char **extra, int n)
 	for (int i = 0; i < n; i++)
 		argv[3 + i] = extra[i];
 	st = conf_load(&router_conf_table, 3 + n, argv, &conf, &stop, &err);
-	if (st == ST_OK)
-		st = router_conf_check(&conf, &err);
 	free_strings(&conf);
 	return st == ST_OK ? "" : err.text;
 }
@@ -70,6 +69,31 @@ static void keys_that_contradict_each_other_are_refused(void **state)
 	CHECK_REFUSED("log_level 'loud'", A("--log-level"), A("loud"));
 	CHECK_REFUSED("generation_config 'maybe'", A("--generation-config"), A("maybe"));
 	CHECK_REFUSED("max_replays", A("--max-replays"), A("3"));
+}
+
+static void words_addresses_and_names_are_refused_by_their_key(void **state)
+{
+	static char deep[2 * RUNTIME_PATH_BYTES];
+	static char three[] = "--served-model-name=a\nb\nc";
+
+	(void)state;
+	CHECK_REFUSED("host 'localhost'", A("--host"), A("localhost"));
+	CHECK_REFUSED("host '127.0.0.256'", A("--host"), A("127.0.0.256"));
+	CHECK_REFUSED("host ''", A("--host"), A(""));
+	CHECK_REFUSED("runtime_dir: ", A("--runtime-dir"), A("relative"));
+	CHECK_REFUSED("debug_fault: ", A("--debug-fault"), A("pause@nowhere"));
+	memset(deep, 'x', sizeof(deep) - 1);
+	deep[0] = '/';
+	CHECK_REFUSED("uds '/xx", A("--uds"), deep);
+	deep[RUNTIME_PATH_BYTES - 10] = 0;
+	CHECK_REFUSED("runtime_dir: ", A("--runtime-dir"), deep);
+	CHECK_REFUSED("served_model_name: an empty", A("--served-model-name="),
+		A("--served-model-name=a"));
+	CHECK_REFUSED("served_model_name: an empty", A("--served-model-name=a"),
+		A("--served-model-name="));
+	assert_string_equal(outcome((char *[]){A("--host=::1")}, 1), "");
+	CHECK_REFUSED("served_model_name: 36 names", three, three, three, three, three,
+		three, three, three, three, three, three, three);
 }
 
 /* ---- generation_config.json ---- */
@@ -183,6 +207,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_defaults_are_right_together),
 		cmocka_unit_test(keys_that_contradict_each_other_are_refused),
+		cmocka_unit_test(words_addresses_and_names_are_refused_by_their_key),
 		IN_DIR(a_model_without_the_file_has_the_plain_defaults),
 		IN_DIR(the_file_gives_what_a_request_leaves_open),
 		IN_DIR(a_file_that_does_not_sample_is_greedy),

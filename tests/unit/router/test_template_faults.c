@@ -223,6 +223,21 @@ static void the_queue_is_bounded_and_cancel_takes_out(void **state)
 	rig_close(&r);
 }
 
+static void a_model_without_a_template_is_no_error(void **state)
+{
+	struct loop *loop = loop_create();
+	struct template_options o = {
+		.loop = loop, .model_dir = BATON_SOURCE_DIR "/tests/golden/tiny-moe"};
+	struct template *t = (struct template *)&o;
+	struct err err;
+
+	(void)state;
+	assert_int_equal(template_create(&t, &o, &err), ST_OK);
+	assert_null(t);
+	loop_destroy(loop);
+	assert_int_equal(mem_taken(), 0);
+}
+
 static void what_cannot_start_says_why(void **state)
 {
 	struct {
@@ -232,7 +247,6 @@ static void what_cannot_start_says_why(void **state)
 		{"/no/python", "x", "/no/python cannot be run", ST_IO},
 		{"/bin/true", "x", "/bin/true cannot be run, or lacks jinja2", ST_IO},
 		{NULL, "{% if %}", "TemplateSyntaxError: ", ST_INVALID},
-		{NULL, NULL, "has no chat template", ST_INVALID},
 	};
 	struct loop *loop = loop_create();
 
@@ -268,6 +282,7 @@ int main(void)
 		cmocka_unit_test(a_killed_child_costs_its_render_and_is_replaced),
 		cmocka_unit_test(children_that_cannot_start_again_fail_renders),
 		cmocka_unit_test(the_queue_is_bounded_and_cancel_takes_out),
+		cmocka_unit_test(a_model_without_a_template_is_no_error),
 		cmocka_unit_test(what_cannot_start_says_why),
 	};
 

@@ -27,7 +27,7 @@ static status load(struct worker_conf *c, const char *const *args, struct err *e
 	assert_true(n_kept < COUNT(kept));
 	st = conf_load(&worker_conf_prefill, argc, argv, &kept[n_kept], &stop, err);
 	*c = kept[n_kept++];
-	return st == ST_OK ? worker_conf_check(c, err) : st;
+	return st;
 }
 
 static void defaults_are_those_of_the_protocol(void **state)
@@ -101,6 +101,14 @@ static void what_cannot_be_is_refused_by_name(void **state)
 		{"--state-slots=1", "state_slots"},
 		{"--max-num-seqs=0", "max_num_seqs"},
 		{"--beat-ms=9", "beat_ms"},
+		{"--dummy-format=q4", "dummy_format"},
+		{"--runtime-dir=here", "runtime_dir"},
+		{"--debug-fault=pause@nowhere", "debug_fault"},
+		{"--debug-fault=step_delay_ms=60001", "debug_fault"},
+		{"--kernels=linear/best",
+			"kernels: no variant for cpu is named \"linear/best\""},
+		{"--kernels=linear/plain,,moe/plain", "kernels"},
+		{"--max-model-len=4294967296", "max_model_len"},
 	};
 
 	(void)state;
@@ -113,8 +121,6 @@ static void what_cannot_be_is_refused_by_name(void **state)
 		bool stop;
 		status st = conf_load(&worker_conf_decode, argc, argv, c, &stop, &err);
 
-		if (st == ST_OK)
-			st = worker_conf_check(c, &err);
 		assert_int_equal(st, ST_INVALID);
 		assert_non_null(strstr(err.text, bad[i].names));
 	}

@@ -88,6 +88,20 @@ static status on_drained(
 	return ST_OK;
 }
 
+/* Its connection ends in a moment; nobody is sent there meanwhile. */
+static status on_failed(
+	struct router *rt, struct sender *from, const void *msg, struct err *err)
+{
+	const struct msg_failed *m = msg;
+	char why[320];
+
+	(void)err;
+	snprintf(why, sizeof(why), "its device failed: %.*s", (int)MIN(m->text.len, 256),
+		(const char *)m->text.at);
+	link_lost(rt, from->w, why);
+	return ST_OK;
+}
+
 /* ---- requests ---- */
 
 /* The request, if the sender works on this attempt of it. */
@@ -311,6 +325,7 @@ static const struct {
 	{MSG_freed, false, on_freed},
 	{MSG_peer_gone, false, on_peer_gone},
 	{MSG_drained, false, on_drained},
+	{MSG_failed, false, on_failed},
 	{MSG_ask, true, on_ask},
 	{MSG_answer, false, on_answer},
 	{MSG_order, true, on_order},

@@ -174,8 +174,9 @@ const struct eng_result *engine_poll(struct engine *e);
 
 /* No rank is inside a pass or step between the two, nor is anything enqueued: for calls
  * that wait for devices (kernels/backend.h). engine_park waits for the end of what is
- * running; it is the one call that blocks. */
-void engine_park(struct engine *e);
+ * running; it is the one call that blocks. false: nothing ended within timeout_ns, and the
+ * engine is of no use any more. */
+MUST_CHECK bool engine_park(struct engine *e, uint64_t timeout_ns);
 void engine_unpark(struct engine *e);
 
 /* Tools: called on rank 0's thread after each layer (layer = 0.., then n_layers for the

@@ -1,10 +1,12 @@
 /* The control thread's side: commands to rank 0 and results from it. */
 #include "common/engine/engine_impl.h"
 
+#include "common/base/clock.h"
+
 #include <assert.h>
-#include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 static bool pages_valid(const struct engine *e, const uint32_t *pages, uint32_t n)
 {
@@ -244,15 +246,34 @@ status engine_leave(struct engine *e, uint64_t tag)
 	return ST_OK;
 }
 
-void engine_park(struct engine *e)
+/* Up to 100 ms; sem_timedwait reads the wall clock, which may jump. */
+static bool wait_parked(struct engine *e)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 100000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return sem_timedwait(&e->parked, &until) == 0;
+}
+
+bool engine_park(struct engine *e, uint64_t timeout_ns)
 {
 	struct command c = {.kind = CMD_PARK};
+	uint64_t began = clock_ns();
+	bool sent = false, parked = false;
 
 	/* Rank 0 empties the ring before it starts anything. */
-	while (!chan_push(e->commands, &c))
-		sched_yield();
-	while (sem_wait(&e->parked) < 0 && errno == EINTR)
-		;
+	while (!parked && clock_ns() - began <= timeout_ns) {
+		if (!sent)
+			sent = chan_push(e->commands, &c);
+		if (sent)
+			parked = wait_parked(e);
+		else
+			sched_yield();
+	}
+	return parked;
 }
 
 void engine_unpark(struct engine *e)

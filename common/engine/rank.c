@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct leader {
 	struct rank *r;
@@ -42,13 +43,24 @@ static void slow_down(void)
 		(void)nanosleep(&t, NULL);
 }
 
+/* As a device that never answers. */
+static void hang(void)
+{
+	for (;;)
+		(void)pause();
+}
+
 /* The same on every rank: compute, then meet, so that rank 0 may change the batch. The
  * reason of a failure is left in r->err. */
 static status run_batch(struct rank *r, const struct batch *b, enum phase phase)
 {
 	struct collective *c = r->e->collective;
-	status st = forward_run(r, b, phase, &r->err);
+	status st;
 
+	if (r->index == 0 && fault_strikes(FAULT_fail_step))
+		st = err_set(&r->err, ST_DEVICE, "debug_fault: fail_step");
+	else
+		st = forward_run(r, b, phase, &r->err);
 	if (st == ST_OK && r->e->n_ranks > 1)
 		st = c->ops->meet(c, r->index, &r->err);
 	if (st == ST_OK || st == ST_CANCELLED)
@@ -93,6 +105,8 @@ static bool lead_batch(struct leader *l, const struct batch *b, enum phase phase
 
 	atomic_store_explicit(&e->busy_since, start, memory_order_relaxed);
 	slow_down();
+	if (fault_strikes(FAULT_hang_step))
+		hang();
 	send_work(e, &work);
 	st = run_batch(l->r, b, phase);
 	bump(&e->busy_ns, clock_ns() - start);

@@ -21,8 +21,8 @@
 #define TOMB_NS          (60 * NS_PER_S)
 #define RESULTS_PER_TURN 256
 #define LEASES_MORE      (4 * ENG_CHOICES_MAX)
-/* A step or pass takes seconds at most; a device that hangs must not be kept alive. */
-#define STUCK_NS         (60 * NS_PER_S)
+/* Longer than a step takes; at the end of the process nobody waits for more. */
+#define LAST_STEP_NS     (2 * NS_PER_S)
 
 void worker_end(struct worker *w, int exit_code)
 {
@@ -47,11 +47,18 @@ void worker_note_nan(struct worker *w, bool bad)
 
 /* ---- one turn ---- */
 
-static void engine_failed(struct worker *w, const struct err *err)
+/* The routers begin its requests again elsewhere; nothing here can be used any more. */
+static void device_failed(void *ctx, const struct err *err)
 {
-	log_error("engine failed: %s (%s:%d)", err->text, err->file, err->line);
-	w->engine_failed = true;
-	w->role->cut(w->self, FINISH_ERROR, err->text);
+	struct worker *w = ctx;
+	struct msg_failed m = {.text = bytes_of_str(err->text)};
+
+	if (w->device_failed)
+		return;
+	log_error("device failed: %s (%s:%d)", err->text, err->file, err->line);
+	w->device_failed = true;
+	if (w->routers != NULL)
+		routers_broadcast(w->routers, MSG_failed, &m);
 	worker_end(w, EXIT_DEVICE);
 }
 
@@ -62,12 +69,12 @@ static void on_results(void *ctx, int fd, unsigned events)
 
 	(void)fd;
 	(void)events;
-	for (int i = 0; i < RESULTS_PER_TURN && !w->engine_failed; i++) {
+	for (int i = 0; i < RESULTS_PER_TURN && !w->device_failed; i++) {
 		r = engine_poll(w->engine);
 		if (r == NULL)
 			return;
 		if (r->kind == ENG_FAILED)
-			engine_failed(w, &r->err);
+			device_failed(w, &r->err);
 		else
 			w->role->on_result(w->self, r);
 	}
@@ -81,7 +88,7 @@ static void turn(void *ctx)
 	routers_turn(w->routers, now);
 	w->stats.v[STAT_lease_expired] += lease_expire(w->leases, now);
 	tombs_sweep(w->tombs, now);
-	if (!w->engine_failed)
+	if (!w->device_failed)
 		w->role->turn(w->self);
 	service_turn(w, now);
 #ifdef BATON_FAULTS
@@ -90,15 +97,33 @@ static void turn(void *ctx)
 #endif
 }
 
-/* The timer only makes sure that turns come; and the watchdog is fed from here, so that
- * it dies with the loop or the device. */
+static uint64_t device_timeout_ns(const struct worker *w)
+{
+	return w->conf->device_timeout_s * NS_PER_S;
+}
+
+static void check_device(struct worker *w)
+{
+	struct err err;
+
+	if (engine_stuck_ns(w->engine) <= device_timeout_ns(w))
+		return;
+	(void)err_set(&err, ST_DEVICE,
+		"a step has not ended for %" PRIu64 " s (device_timeout_s)",
+		w->conf->device_timeout_s);
+	device_failed(w, &err);
+}
+
+/* The timer makes sure that turns come and that a device which hangs is seen; and the
+ * watchdog is fed from here, so that it dies with the loop. */
 static void tick(void *ctx)
 {
 	struct worker *w = ctx;
 	uint64_t every = notify_watchdog_ms();
 	uint64_t now = clock_ns();
 
-	if (every == 0 || now < w->notify_due_ns || engine_stuck_ns(w->engine) > STUCK_NS)
+	check_device(w);
+	if (every == 0 || now < w->notify_due_ns || w->device_failed)
 		return;
 	w->notify_due_ns = now + every * NS_PER_MS;
 	notify_watchdog();
@@ -157,11 +182,11 @@ static status start_engine(struct worker *w, struct err *err)
 	return bound_length(w, err);
 }
 
-static void park_engine(void *ctx)
+static bool park_engine(void *ctx)
 {
 	struct worker *w = ctx;
 
-	engine_park(w->engine);
+	return engine_park(w->engine, device_timeout_ns(w));
 }
 
 static void unpark_engine(void *ctx)
@@ -185,6 +210,8 @@ static struct xfer_side own_side(struct worker *w)
 		.park = park_engine,
 		.unpark = unpark_engine,
 		.park_ctx = w,
+		.failed = device_failed,
+		.failed_ctx = w,
 		.arena_bytes = layout_arena_bytes(
 			w->layout, engine_pages(w->engine), engine_slots(w->engine))};
 
@@ -289,24 +316,41 @@ static void check_returned(struct worker *w)
 	w->exit_code = EXIT_INTERNAL;
 }
 
+/* A device that failed may hang whoever touches it: the system takes back what is left.
+ * Every router was told. */
+static void leave_if_hung(const struct worker *w)
+{
+	if (w->device_failed ||
+		(w->engine != NULL && engine_stuck_ns(w->engine) > LAST_STEP_NS))
+		_exit(w->exit_code);
+}
+
+/* To free an arena that another process still has mapped is undefined in CUDA; the end
+ * of its process is not, and gives all of it back. */
+static void leave_the_arena(const struct worker *w)
+{
+	if (w->exporter != NULL && strcmp(engine_backend(w->engine, 0)->name, "cpu") != 0)
+		_exit(w->exit_code);
+}
+
 static void stop(struct worker *w)
 {
 	if (w->net != NULL)
 		loop_off_turn(w->loop, turn, w);
 	routers_destroy(w->routers);
+	w->routers = NULL;
 	bus_net_destroy(w->net);
-	/* A device that failed may hang whoever touches it: the system takes back what
-	 * is left. Every router was told. */
-	if (w->engine_failed)
-		_exit(w->exit_code);
+	leave_if_hung(w);
 	loop_timer_stop(&w->tick);
 	loop_fd_close(w->results, false);
 	if (w->importer != NULL)
 		importer_destroy(w->importer);
 	if (w->exporter != NULL)
 		exporter_destroy(w->exporter);
+	leave_if_hung(w);
 	if (w->self != NULL)
 		w->role->stop(w->self);
+	leave_the_arena(w);
 	tombs_destroy(w->tombs);
 	if (w->leases != NULL)
 		leases_destroy(w->leases);

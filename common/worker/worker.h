@@ -44,7 +44,7 @@ struct worker {
 	struct stats stats;
 	const char *transport; /* of the last pull; "": none yet */
 	uint32_t nan_in_a_row;
-	bool engine_failed;
+	bool device_failed; /* the engine's or a copy's; nothing touches it any more */
 	int exit_code;
 };
 

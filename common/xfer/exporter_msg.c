@@ -55,6 +55,8 @@ static void digest_done(struct task *t)
 	while (*at != d)
 		at = &(*at)->next;
 	*at = d->next;
+	if (d->code != ST_OK)
+		xfer_failed(&x->side, &d->err);
 	if (e != NULL && d->code == ST_OK) {
 		answer_claim(e, d->lease, NULL, &d->digest);
 	} else if (e != NULL) {

@@ -69,7 +69,11 @@ static void release(struct export_stage *s)
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;
-	xfer_park(&x->side);
+	/* The process ends with what it has mapped. */
+	if (xfer_park(&x->side, &err) != ST_OK) {
+		xfer_failed(&x->side, &err);
+		return;
+	}
 	if (s->at != NULL &&
 		b->ops->host_unmap(b, s->at, s->buffers * s->buffer_bytes, &err) != ST_OK)
 		log_error("%s", err.text);
@@ -83,9 +87,10 @@ static status map_memory(struct export_stage *s, int fd, struct err *err)
 	struct exporter *x = s->exporter;
 	struct backend *b = x->side.backend[0];
 	void *at = NULL;
-	status st;
+	status st = xfer_park(&x->side, err);
 
-	xfer_park(&x->side);
+	if (st != ST_OK)
+		return st;
 	st = b->ops->host_map(b, fd, s->buffers * s->buffer_bytes, &at, err);
 	s->at = at;
 	if (st == ST_OK)
@@ -120,6 +125,7 @@ status export_stage_open(
 	close(*fd); /* the mapping stays */
 	*fd = -1;
 	if (st != ST_OK) {
+		xfer_failed(&x->side, err);
 		release(s);
 		return st;
 	}
@@ -175,6 +181,7 @@ static void fetch_done(struct task *t)
 		at = &(*at)->next;
 	*at = f->next;
 	if (m.ok == 0) {
+		xfer_failed(&s->exporter->side, &f->err);
 		m.text = bytes_of_str(f->err.text);
 		m.has_text = true;
 	}

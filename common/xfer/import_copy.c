@@ -2,6 +2,7 @@
  * time: the pool serves first come, first served, so concurrent pulls take turns, and a
  * cancel is seen after an item at the latest. */
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/mem.h"
 #include "common/xfer/digest.h"
 #include "common/xfer/importer_impl.h"
@@ -42,6 +43,8 @@ static void run_copy(struct task *t)
 
 	if (atomic_load(&t->cancel))
 		it->code = err_set(&it->err, ST_CANCELLED, "the copy was cancelled");
+	else if (fault_strikes(FAULT_fail_copy))
+		it->code = err_set(&it->err, ST_DEVICE, "debug_fault: fail_copy");
 	else
 		it->code = it->transport->copy(it->map, it->pieces, it->n, &it->err);
 	it->ns = clock_ns() - began;

@@ -187,6 +187,8 @@ void pull_task_over(struct import_pull *p, status st, const struct err *err)
 {
 	struct err lost;
 
+	if (st != ST_OK)
+		xfer_failed(&p->importer->side, err);
 	if (p->stopping) {
 		finish(p);
 		return;

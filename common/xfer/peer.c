@@ -67,6 +67,7 @@ void peer_end(struct peer *peer, const struct err *why)
 	struct importer *m = peer->importer;
 	struct err told = peer->denied.code != ST_OK ? peer->denied : *why;
 
+	xfer_failed(&m->side, why);
 	assert(peer->state != PEER_UNUSED && peer->state != PEER_ENDED);
 	(void)err_wrap(&told, "link to %s", peer->id);
 	if (told.code == ST_PEER)

@@ -1,17 +1,21 @@
 /* Marks in dead pages. */
 #include "common/xfer/probe.h"
+#include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/rng.h"
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 /* Two areas at the end of page 0: the owner's mark, then room for importers. Padding rows
  * of a step write token 0 of page 0, which never reaches the end of a page. */
 #define WORDS       32u
 #define AREA_BYTES  (WORDS * sizeof(uint64_t))
 #define PAGE_MIN    (4 * AREA_BYTES)
-/* Two importers that write at the same moment disturb each other. */
-#define WRITE_TRIES 3
+/* Two importers that write at the same moment disturb each other: they try again after
+ * pauses that differ. */
+#define WRITE_TRIES 8
+#define PAUSE_NS    (4 * NS_PER_MS)
 
 static void fill(uint64_t words[WORDS], uint64_t seed)
 {
@@ -100,9 +104,12 @@ static status write_back(struct backend *b, struct stream *s, uint8_t *to,
 	status st = ST_OK;
 
 	for (int i = 0; i < WRITE_TRIES && !right && st == ST_OK; i++) {
+		struct timespec pause = {
+			.tv_nsec = i > 0 ? (long)(rng_entropy64() % PAUSE_NS) : 0};
 		struct copy_piece out = {.src = scratch, .dst = to, .bytes = AREA_BYTES};
 		struct copy_piece back = {.src = to, .dst = scratch, .bytes = AREA_BYTES};
 
+		(void)nanosleep(&pause, NULL);
 		fill(want, rng_entropy64());
 		st = b->ops->upload(s, scratch, want, AREA_BYTES, err);
 		if (st == ST_OK)

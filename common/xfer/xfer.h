@@ -54,10 +54,15 @@ struct xfer_side {
 	const char *transport;
 	/* Around calls that map, pin or release memory of a GPU: these wait for every
 	 * device that has peers, so no rank may be inside a step. park returns when all
-	 * ranks stand at a step boundary. NULL: there is nothing to park. */
-	void (*park)(void *ctx);
+	 * ranks stand at a step boundary; false: a device did not get there in time, and
+	 * nothing was parked. NULL: there is nothing to park. */
+	bool (*park)(void *ctx);
 	void (*unpark)(void *ctx);
 	void *park_ctx;
+	/* A device of this side failed outside the engine: in a copy, or around a map.
+	 * Control thread; may come more than once. NULL: nobody wants to know. */
+	void (*failed)(void *ctx, const struct err *why);
+	void *failed_ctx;
 	/* Tests: this transport for every pair, instead of one of the table. */
 	const struct transport_ops *given;
 	/* Every wait for a peer: connect and open, claim. 0: XFER_TIMEOUT_MS. */

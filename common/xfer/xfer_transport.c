@@ -35,10 +35,19 @@ status transport_check_name(const char *name, struct err *err)
 		"transport '%s' is none of auto, shm, cuda_ipc, cuda_host", name);
 }
 
-void xfer_park(const struct xfer_side *side)
+status xfer_park(const struct xfer_side *side, struct err *err)
 {
-	if (side->park != NULL)
-		side->park(side->park_ctx);
+	if (side->park == NULL || side->park(side->park_ctx))
+		return ST_OK;
+	return err_set(err, ST_DEVICE,
+		"a device did not end its step in time: no arena can be mapped or "
+		"released");
+}
+
+void xfer_failed(const struct xfer_side *side, const struct err *why)
+{
+	if (why->code == ST_DEVICE && side->failed != NULL)
+		side->failed(side->failed_ctx, why);
 }
 
 void xfer_unpark(const struct xfer_side *side)
@@ -73,10 +82,10 @@ static status check_pair(const struct transport_ops *t, const struct xfer_side *
 static status open_map(const struct transport_ops *t, struct xfer_map **map,
 	const struct xfer_side *side, const struct peer_arenas *peer, struct err *err)
 {
-	status st;
+	status st = t->parks ? xfer_park(side, err) : ST_OK;
 
-	if (t->parks)
-		xfer_park(side);
+	if (st != ST_OK)
+		return st;
 	st = t->open(map, side, peer, err);
 	if (t->parks)
 		xfer_unpark(side);
@@ -86,8 +95,13 @@ static status open_map(const struct transport_ops *t, struct xfer_map **map,
 void transport_close(const struct transport_ops *ops, const struct xfer_side *side,
 	struct xfer_map *map)
 {
-	if (ops->parks)
-		xfer_park(side);
+	struct err err;
+
+	/* The process ends with its maps. */
+	if (ops->parks && xfer_park(side, &err) != ST_OK) {
+		xfer_failed(side, &err);
+		return;
+	}
 	ops->close(map);
 	if (ops->parks)
 		xfer_unpark(side);

@@ -71,9 +71,12 @@ void transport_close(const struct transport_ops *ops, const struct xfer_side *si
 /* Whether this is a name in the table, or no choice at all (NULL, "" and "auto"). */
 MUST_CHECK status transport_check_name(const char *name, struct err *err);
 
-/* side->park and unpark, if there are any. */
-void xfer_park(const struct xfer_side *side);
+/* side->park and unpark, if there are any; ST_DEVICE: there is nothing to unpark. */
+MUST_CHECK status xfer_park(const struct xfer_side *side, struct err *err);
 void xfer_unpark(const struct xfer_side *side);
+/* Tells the side's owner when `why` is ST_DEVICE. Every status of a call that touched
+ * this side's devices comes by here. */
+void xfer_failed(const struct xfer_side *side, const struct err *why);
 /* Inode of this process's PID namespace, 0 when the system does not say. */
 uint64_t xfer_pid_ns(void);
 

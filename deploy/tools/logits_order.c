@@ -1,10 +1,15 @@
 /* Orders and offers over a socket pair. */
 #include "deploy/tools/logits_order.h"
 
+#include "common/base/clock.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+
+/* Longer than any pass of the tools' sequences. */
+#define PARK_NS (600 * NS_PER_S)
 
 static status send_whole(int fd, const void *at, size_t bytes, struct err *err)
 {
@@ -73,9 +78,9 @@ status offer_receive(int fd, struct offer *offer, struct err *err)
 	return receive_whole(fd, offer, sizeof(*offer), err);
 }
 
-static void park(void *ctx)
+static bool park(void *ctx)
 {
-	engine_park(ctx);
+	return engine_park(ctx, PARK_NS);
 }
 
 static void unpark(void *ctx)

@@ -70,6 +70,13 @@ def held(c, name):
     return c.metric("baton_worker_fault_hits_total", worker=name)
 
 
+def sources(c, decode):
+    """Prefill workers whose arenas this process of the decode worker has mapped."""
+    ready = [line for line in c.log(decode).splitlines() if " ready role=" in line][-1]
+    incarnation = ready.split("incarnation=")[1].split()[0]
+    return [p for p in ("p0", "p1") if f"importer={decode} incarnation={incarnation} opened" in c.log(p)]
+
+
 def kill(c, memory, victim, tally):
     """Its memory must be back soon: whoever has mapped it has to let go for that.
     (seconds until the memory was seen free or None, pid that was killed)"""
@@ -97,18 +104,19 @@ def wait_back(c, victim, pid, ready_before):
 def cycle(c, memory, number, tally):
     """Streams lose a decode worker. When it is back, it holds the pulls that it begins, with
     the prefill workers' arenas mapped, and one of these dies, too."""
-    p, d = f"p{number % 2}", f"d{number // 2 % 2}"
+    d = f"d{number // 2 % 2}"
     ready = {w: count_of(c, w, " ready role=") for w in WORKERS}
     c.stop_going("pull")  # of a process that starts from here on
     askers = asking(c, [ROW] * 8, tally)
     time.sleep(0.4)  # a fifth of the answers is written
     freed_d, pid = kill(c, memory, d, tally)
     wait_back(c, d, pid, ready[d])
-    cut = f"'the state could not be pulled' later=1: link to {p}:"
-    lost = count_of(c, d, cut)
     askers += asking(c, SHORT, tally)
     cluster.wait_for(lambda: held(c, d) > 0, 20)
     time.sleep(0.2)  # the others of the eight, too
+    p = (sources(c, d) * 2)[number % 2]
+    cut = f"'the state could not be pulled' later=1: link to {p}:"
+    lost = count_of(c, d, cut)
     freed_p, pid = kill(c, memory, p, tally)
     cluster.wait_for(lambda: count_of(c, d, cut) > lost, WITHIN_S)
     c.go("pull")

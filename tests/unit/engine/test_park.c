@@ -1,5 +1,6 @@
 // labels: threads
 /* Parking: between engine_park and engine_unpark no rank computes. */
+#include "common/base/clock.h"
 #include "tests/unit/engine/engine_fixture.h"
 
 #include <time.h>
@@ -26,7 +27,7 @@ static void a_parked_engine_stands_still(void **state)
 		e = engine_with(&o);
 		assert_int_equal(ST_OK, engine_join(e, &join));
 		(void)next_of(e, ENG_STEP);
-		engine_park(e);
+		assert_true(engine_park(e, 20 * NS_PER_S));
 		steps = engine_counters(e).steps;
 		assert_int_equal(0, engine_stuck_ns(e));
 		(void)nanosleep(&t, NULL);
@@ -34,7 +35,7 @@ static void a_parked_engine_stands_still(void **state)
 		engine_unpark(e);
 		while (engine_counters(e).steps < steps + 20)
 			(void)next_of(e, ENG_STEP);
-		engine_park(e);
+		assert_true(engine_park(e, 20 * NS_PER_S));
 		engine_unpark(e);
 		engine_destroy(e);
 	}

@@ -28,12 +28,13 @@ struct parking {
 	uint32_t parked, times;
 };
 
-static void park(void *ctx)
+static bool park(void *ctx)
 {
 	struct parking *p = ctx;
 
 	p->parked++;
 	p->times++;
+	return true;
 }
 
 static void unpark(void *ctx)

@@ -149,8 +149,11 @@ static void say_adopted(struct dw *d, struct dw_job *j)
 		.bytes = j->pulled.bytes,
 		.copy_ns = j->pulled.copy_ns,
 		.wait_ns = wait,
-		.transport = bytes_of_str(transport_name(j->pulled.transport))};
+		.transport = bytes_of_str(transport_name(j->pulled.transport)),
+		.has_copy = j->pulled.copy != NULL};
 
+	if (m.has_copy)
+		m.copy = bytes_of_str(j->pulled.copy);
 	j->adopted = true;
 	log_info("adopted " REQ_FMT
 		 " from=%s tokens=%u bytes=%llu transport=%s wait_ms=%llu",

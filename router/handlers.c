@@ -165,7 +165,7 @@ static status on_adopted(
 	const struct msg_adopted *m = msg;
 	struct request *r = find(rt, from, wire_request_of(m));
 
-	metrics_handover(&rt->metrics, m->transport, m->bytes, m->copy_ns);
+	metrics_handover(&rt->metrics, m->transport, m->copy, m->bytes, m->copy_ns);
 	if (r == NULL || r->d != from->w)
 		return ST_OK;
 	return move(rt, r, EV_ADOPTED, m, err);

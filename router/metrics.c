@@ -54,17 +54,29 @@ void metrics_status(struct metrics *m, unsigned http_code)
 		m->status[http_code / 100][http_code % 100]++;
 }
 
-void metrics_handover(
-	struct metrics *m, struct bytes transport, uint64_t bytes, uint64_t ns)
+/* As a label, cut to what one holds. */
+static void keep_label(char to[33], struct bytes from)
 {
-	size_t n = MIN(transport.len, sizeof(m->transport[0].name) - 1);
+	size_t n = MIN(from.len, 32u);
 
+	if (n > 0)
+		memcpy(to, from.at, n);
+	to[n] = 0;
+}
+
+void metrics_handover(struct metrics *m, struct bytes transport, struct bytes copy,
+	uint64_t bytes, uint64_t ns)
+{
+	struct metric_transport seen = {.handovers = 0};
+
+	keep_label(seen.name, transport);
+	keep_label(seen.copy, copy);
 	for (uint32_t i = 0; i < METRIC_TRANSPORTS_MAX; i++) {
 		struct metric_transport *t = &m->transport[i];
 
-		if (t->name[0] == 0 && n > 0)
-			memcpy(t->name, transport.at, n);
-		if (strlen(t->name) != n || memcmp(t->name, transport.at, n) != 0)
+		if (t->handovers == 0)
+			*t = seen;
+		if (strcmp(t->name, seen.name) != 0 || strcmp(t->copy, seen.copy) != 0)
 			continue;
 		t->handovers++;
 		t->bytes += bytes;

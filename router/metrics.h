@@ -92,11 +92,12 @@ enum metric_limit {
 };
 
 #define METRIC_BUCKETS_MAX    32u
-#define METRIC_TRANSPORTS_MAX 8u
+#define METRIC_TRANSPORTS_MAX 16u
 #define METRIC_RATE_S         16u
 
+/* A transport with the copy method of the pair; empty: it has one only. */
 struct metric_transport {
-	char name[33];
+	char name[33], copy[33];
 	uint64_t handovers, bytes, ns;
 };
 
@@ -119,8 +120,9 @@ struct metrics {
 
 void metrics_observe(struct metrics *m, enum metric_histogram id, double value);
 void metrics_status(struct metrics *m, unsigned http_code);
-void metrics_handover(
-	struct metrics *m, struct bytes transport, uint64_t bytes, uint64_t ns);
+/* More kinds than there is room for are not counted. */
+void metrics_handover(struct metrics *m, struct bytes transport, struct bytes copy,
+	uint64_t bytes, uint64_t ns);
 /* A request ended now; and how many do per second, lately. */
 void metrics_ended(struct metrics *m, uint64_t now_ns);
 double metrics_rate(struct metrics *m, uint64_t now_ns);

@@ -138,6 +138,8 @@ static void put_handovers(struct sink *out, const struct metrics_scene *s)
 				continue;
 			sink_fmt(out, "%s{transport=\"", families[f].name);
 			label(out, t->name);
+			sink_str(out, "\",copy=\"");
+			label(out, t->copy);
 			sink_fmt(out, "\"} %.17g\n", value[f]);
 		}
 	}

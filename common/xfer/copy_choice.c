@@ -113,6 +113,7 @@ static status time_all(const struct trial *t, struct copy_choice *out, struct er
 		if (ns[i] / 100 * GOOD_PERCENT <= fastest)
 			chosen = i;
 	out->how = methods[chosen].how;
+	out->name = methods[chosen].name;
 	at = snprintf(out->text, sizeof(out->text),
 		"%s pieces=%u bytes=%" PRIu64 " GB/s:", methods[chosen].name, t->n,
 		t->bytes);

@@ -170,6 +170,12 @@ static status copy(
 	return st;
 }
 
+/* Of rank 0; the log names each rank's. */
+static const char *method(const struct xfer_map *map)
+{
+	return map->choice[0].name;
+}
+
 const struct transport_ops transport_cuda_ipc = {
 	.id = TRANSPORT_cuda_ipc,
 	.ticket = TICKET_CUDA_IPC,
@@ -179,5 +185,6 @@ const struct transport_ops transport_cuda_ipc = {
 	.check = check_pair,
 	.open = open_map,
 	.copy = copy,
+	.method = method,
 	.close = close_map,
 };

@@ -104,6 +104,7 @@ struct pull_result {
 	uint64_t bytes; /* counted where they are copied */
 	uint64_t copy_ns;
 	enum transport transport;
+	const char *copy; /* method of the pair; NULL: the transport has one only */
 	struct err err;
 };
 

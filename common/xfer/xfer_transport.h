@@ -55,6 +55,8 @@ struct transport_ops {
 	/* Pool threads, several at once. The bytes are in place at return. */
 	status (*copy)(struct xfer_map *map, const struct plan_copy *copies, uint32_t n,
 		struct err *err);
+	/* The copy method that was chosen for this pair. NULL: there is one only. */
+	const char *(*method)(const struct xfer_map *map);
 	/* Loop thread, when no copy runs. */
 	void (*close)(struct xfer_map *map);
 };

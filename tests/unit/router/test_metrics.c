@@ -102,7 +102,7 @@ static void every_line_is_well_formed_and_every_family_stands_once(void **state)
 
 	(void)state;
 	reset(&g);
-	metrics_handover(&m, BYTES_STR("shm"), 1000, 10);
+	metrics_handover(&m, BYTES_STR("shm"), BYTES_STR(""), 1000, 10);
 	metrics_status(&m, 200);
 	out = text_of(&g, "demo");
 	at = (char *)(uintptr_t)sink_cstr(&out);
@@ -219,9 +219,10 @@ static void workers_and_handovers_show(void **state)
 
 	(void)state;
 	reset(&g);
-	metrics_handover(&m, BYTES_STR("shm"), 3000000000u, NS_PER_S);
-	metrics_handover(&m, BYTES_STR("shm"), 1000000000u, NS_PER_S);
-	metrics_handover(&m, BYTES_STR("cuda_ipc"), 5, 0);
+	metrics_handover(&m, BYTES_STR("shm"), BYTES_STR(""), 3000000000u, NS_PER_S);
+	metrics_handover(&m, BYTES_STR("shm"), BYTES_STR(""), 1000000000u, NS_PER_S);
+	metrics_handover(&m, BYTES_STR("cuda_ipc"), BYTES_STR("gather/8"), 5, 0);
+	metrics_handover(&m, BYTES_STR("cuda_ipc"), BYTES_STR("engine"), 6, 0);
 	metrics_status(&m, 200);
 	metrics_status(&m, 499);
 	g.d->stats.v[STAT_decode_rows_max] = 7;
@@ -230,10 +231,17 @@ static void workers_and_handovers_show(void **state)
 	g.p->draining = true;
 	g.d->pages_free = 25; /* of 100; the other worker's 100 are free */
 	out = text_of(&g, "demo");
-	CHECK_LINE(&out, "baton_handovers_total{transport=\"shm\"} 2");
-	CHECK_LINE(&out, "baton_handover_bytes_total{transport=\"shm\"} 4000000000");
-	CHECK_LINE(&out, "baton_handover_gigabytes_per_second{transport=\"shm\"} 2");
-	CHECK_LINE(&out, "baton_handover_gigabytes_per_second{transport=\"cuda_ipc\"} 0");
+	CHECK_LINE(&out, "baton_handovers_total{transport=\"shm\",copy=\"\"} 2");
+	CHECK_LINE(&out,
+		"baton_handover_bytes_total{transport=\"shm\",copy=\"\"} 4000000000");
+	CHECK_LINE(&out,
+		"baton_handover_gigabytes_per_second{transport=\"shm\",copy=\"\"} 2");
+	CHECK_LINE(&out, "baton_handover_bytes_total{transport=\"cuda_ipc\",copy="
+			 "\"gather/8\"} 5");
+	CHECK_LINE(&out, "baton_handover_bytes_total{transport=\"cuda_ipc\",copy="
+			 "\"engine\"} 6");
+	CHECK_LINE(&out, "baton_handover_gigabytes_per_second{transport=\"cuda_ipc\","
+			 "copy=\"engine\"} 0");
 	CHECK_LINE(&out, "baton_decode_rows_max 9");
 	CHECK_LINE(&out, "baton_worker_decode_rows_max{worker=\"d0\",role=\"decode\"} 7");
 	CHECK_LINE(&out, "baton_worker_state{worker=\"p0\",role=\"prefill\",state="
@@ -280,9 +288,9 @@ static void too_many_transports_are_dropped(void **state)
 	memset(&m, 0, sizeof(m));
 	for (unsigned i = 0; i < METRIC_TRANSPORTS_MAX + 3; i++) {
 		snprintf(name, sizeof(name), "t%u", i);
-		metrics_handover(&m, bytes_of_str(name), 1, 1);
+		metrics_handover(&m, bytes_of_str(name), BYTES_STR(""), 1, 1);
 	}
-	assert_string_equal(m.transport[METRIC_TRANSPORTS_MAX - 1].name, "t7");
+	assert_string_equal(m.transport[METRIC_TRANSPORTS_MAX - 1].name, "t15");
 	assert_int_equal(m.transport[METRIC_TRANSPORTS_MAX - 1].handovers, 1);
 }
 

@@ -318,39 +318,39 @@ static void check_returned(struct worker *w)
 
 /* A device that failed may hang whoever touches it: the system takes back what is left.
  * Every router was told. */
-static void leave_if_hung(const struct worker *w)
+static void leave_if_hung(const struct worker *w, int code)
 {
 	if (w->device_failed ||
 		(w->engine != NULL && engine_stuck_ns(w->engine) > LAST_STEP_NS))
-		_exit(w->exit_code);
+		_exit(code);
 }
 
 /* To free an arena that another process still has mapped is undefined in CUDA; the end
  * of its process is not, and gives all of it back. */
-static void leave_the_arena(const struct worker *w)
+static void leave_the_arena(const struct worker *w, int code)
 {
 	if (w->exporter != NULL && strcmp(engine_backend(w->engine, 0)->name, "cpu") != 0)
-		_exit(w->exit_code);
+		_exit(code);
 }
 
-static void stop(struct worker *w)
+static void stop(struct worker *w, int code)
 {
 	if (w->net != NULL)
 		loop_off_turn(w->loop, turn, w);
 	routers_destroy(w->routers);
 	w->routers = NULL;
 	bus_net_destroy(w->net);
-	leave_if_hung(w);
+	leave_if_hung(w, code);
 	loop_timer_stop(&w->tick);
 	loop_fd_close(w->results, false);
 	if (w->importer != NULL)
 		importer_destroy(w->importer);
 	if (w->exporter != NULL)
 		exporter_destroy(w->exporter);
-	leave_if_hung(w);
+	leave_if_hung(w, code);
 	if (w->self != NULL)
 		w->role->stop(w->self);
-	leave_the_arena(w);
+	leave_the_arena(w, code);
 	tombs_destroy(w->tombs);
 	if (w->leases != NULL)
 		leases_destroy(w->leases);
@@ -377,7 +377,7 @@ static int serve(const struct worker_conf *conf, const struct role *role)
 		code = w.exit_code;
 		log_info("exit code=%d", code);
 	}
-	stop(&w);
+	stop(&w, code);
 	return code;
 }
 

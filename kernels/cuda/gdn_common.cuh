@@ -14,16 +14,22 @@ static __device__ __forceinline__ float *gdn_state(
 	       (uint64_t)head * GDN_D * GDN_D;
 }
 
+/* A lane's four gates of a row and head. */
+static __device__ __forceinline__ uint2 gdn_gate(
+	const struct op_gdn_prefill &op, uint64_t t, uint32_t head)
+{
+	return *(const uint2 *)((const bf16 *)op.z + t * op.z_stride +
+				(uint64_t)head * GDN_D + threadIdx.x % WARP * 4);
+}
+
 /* One warp: y = norm(o) * gain * act(z) of one row and head; o: 128 floats, which all
- * threads may read. */
-static __device__ __forceinline__ void gdn_finish(
-	const struct op_gdn_prefill &op, uint64_t t, uint32_t head, const float *o)
+ * threads may read; z: gdn_gate of it. */
+static __device__ __forceinline__ void gdn_finish(const struct op_gdn_prefill &op,
+	uint64_t t, uint32_t head, const float *o, uint2 z)
 {
 	uint32_t at = threadIdx.x % WARP * 4;
 	float4 v = *(const float4 *)(o + at);
 	float4 gain = *(const float4 *)(op.gain + at);
-	uint2 z = *(const uint2 *)((const bf16 *)op.z + t * op.z_stride +
-				   (uint64_t)head * GDN_D + at);
 	const float gates[4] = {low2(z.x), high2(z.x), low2(z.y), high2(z.y)};
 	float scale = warp_sum(v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w);
 	float out[4] = {v.x * gain.x, v.y * gain.y, v.z * gain.z, v.w * gain.w};

@@ -21,6 +21,7 @@ enum {
 	KEY_TILES = 128 / 8,
 	ROW_TILES = CHUNK / 8,
 	OUT_STRIDE = 128 + 4,
+	OWN_ROWS = CHUNK / CHUNK_WARPS, /* that a warp finishes */
 };
 static_assert(CHUNK_WARPS * ROWS == GDN_D, "the warps have all rows of the state");
 
@@ -251,6 +252,32 @@ static __device__ __forceinline__ void move_state(float *memory, float (*state)[
 	}
 }
 
+/* Of the rows that the warp will finish: asked for before the chunk's products, since
+ * nothing else is left to do while they come. */
+static __device__ __forceinline__ void load_gates(
+	const struct op_gdn_prefill &op, const struct chunk &k, uint2 (&gate)[OWN_ROWS])
+{
+#pragma unroll
+	for (uint32_t i = 0; i < OWN_ROWS; i++) {
+		uint32_t r = threadIdx.x / WARP + i * CHUNK_WARPS;
+
+		gate[i] = r < k.n ? gdn_gate(op, k.t + r, k.head) : make_uint2(0, 0);
+	}
+}
+
+static __device__ __forceinline__ void finish_rows(const struct op_gdn_prefill &op,
+	const struct chunk &k, const struct smem *sm, const uint2 (&gate)[OWN_ROWS])
+{
+#pragma unroll
+	for (uint32_t i = 0; i < OWN_ROWS; i++) {
+		uint32_t r = threadIdx.x / WARP + i * CHUNK_WARPS;
+
+		if (r < k.n)
+			gdn_finish(
+				op, k.t + r, k.head, &sm->out[r * OUT_STRIDE], gate[i]);
+	}
+}
+
 static __global__ void __launch_bounds__(CHUNK_BLOCK, 1)
 	gdn_chunks_kernel(const struct op_gdn_prefill op)
 {
@@ -272,11 +299,12 @@ static __global__ void __launch_bounds__(CHUNK_BLOCK, 1)
 	move_state<false>(memory, state);
 	for (uint32_t i = 1; k.t < end; i++) {
 		struct chunk next = {k.t + k.n, 0, k.head};
+		uint2 gate[OWN_ROWS];
 
 		next.n = (uint32_t)min((uint64_t)CHUNK, end - next.t);
+		load_gates(op, k, gate);
 		run_chunk(op, next, record_of(op, seq, first, i, k.head), sm, state);
-		for (uint32_t r = threadIdx.x / WARP; r < k.n; r += CHUNK_WARPS)
-			gdn_finish(op, k.t + r, k.head, &sm->out[r * OUT_STRIDE]);
+		finish_rows(op, k, sm, gate);
 		/* out is written again only after two barriers of the next chunk. */
 		k = next;
 	}

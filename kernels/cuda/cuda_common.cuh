@@ -81,6 +81,7 @@ CUDA_KERNEL(gdn_decode, steps);
 CUDA_KERNEL(swiglu, flat);
 CUDA_KERNEL(moe_route, rows);
 CUDA_KERNEL(moe_route, cluster);
+CUDA_KERNEL(moe_route, spread);
 CUDA_KERNEL(linear, plain);
 CUDA_KERNEL(linear, mma);
 CUDA_KERNEL(linear, blas);
@@ -196,6 +197,20 @@ static __device__ __forceinline__ void mma_bf16(
 		     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 		     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* 16 bytes, or zeros without a read if !valid. Several of these before the first use of
+ * one are in flight together: the compiler puts no branch between them. */
+static __device__ __forceinline__ uint4 load16_if(const void *p, bool valid)
+{
+	uint4 v = make_uint4(0, 0, 0, 0);
+
+	asm volatile("{\n\t.reg .pred valid;\n\t"
+		     "setp.ne.u32 valid, %5, 0;\n\t"
+		     "@valid ld.global.v4.u32 {%0,%1,%2,%3}, [%4];\n\t}"
+		     : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+		     : "l"(p), "r"((uint32_t)valid));
+	return v;
 }
 
 static __device__ __forceinline__ uint32_t shared_address(const void *p)

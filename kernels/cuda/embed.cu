@@ -1,8 +1,22 @@
 /* Rows of the embedding table to activations: a gather, bound by memory. One block per
- * row; F32 tables are rounded to BF16. */
+ * row, 16 bytes of it per thread, all on their way at once; F32 tables are rounded to
+ * BF16. */
 #include "kernels/cuda/cuda_common.cuh"
 
-enum { BLOCK = 128 };
+enum { BLOCK = 256, VEC = 8 };
+
+static __device__ __forceinline__ uint4 load8(const bf16 *p)
+{
+	return *(const uint4 *)p;
+}
+
+static __device__ __forceinline__ uint4 load8(const float *p)
+{
+	float4 a = *(const float4 *)p, b = *(const float4 *)(p + 4);
+
+	return make_uint4(
+		pack2(a.x, a.y), pack2(a.z, a.w), pack2(b.x, b.y), pack2(b.z, b.w));
+}
 
 /* A token outside the table is a fault of the caller that a device cannot report as a
  * status; its row becomes NaN, which the sampler flags. */
@@ -13,11 +27,12 @@ static __global__ void __launch_bounds__(BLOCK) embed_kernel(
 	uint32_t id = ids[blockIdx.x];
 	bf16 *to = x + (uint64_t)blockIdx.x * width;
 
-	for (uint32_t i = threadIdx.x; i < width; i += BLOCK) {
-		float value = id < n ? (float)table[(uint64_t)id * width + i]
-				     : __uint_as_float(0x7FC00000u);
+	for (uint32_t i = threadIdx.x * VEC; i < width; i += BLOCK * VEC) {
+		uint4 v = make_uint4(0x7FC07FC0u, 0x7FC07FC0u, 0x7FC07FC0u, 0x7FC07FC0u);
 
-		to[i] = __float2bfloat16(value);
+		if (id < n)
+			v = load8(table + (uint64_t)id * width + i);
+		*(uint4 *)(to + i) = v;
 	}
 }
 
@@ -28,6 +43,12 @@ CUDA_KERNEL(embed, rows)
 	if (table->format != WF_F32 && table->format != WF_BF16)
 		return err_set(err, ST_LIMIT, "embed/rows: a table in format %s",
 			format_name(table->format));
+	if (table->k % VEC != 0)
+		return err_set(err, ST_LIMIT,
+			"embed/rows: rows of %u, a multiple of %d is served", table->k,
+			VEC);
+	if (!is_aligned(op->x, 16) || !is_aligned(table->data, 16))
+		return err_set(err, ST_LIMIT, "embed/rows: rows are not 16-byte aligned");
 	if (op->n_rows == 0)
 		return ST_OK;
 	CUDA_ENTER("embed/rows");

@@ -21,9 +21,6 @@ enum {
 template <int STEPS> struct smem {
 	float q[STEPS][GDN_D], k[STEPS][GDN_D], v[STEPS][GDN_D], o[STEPS][GDN_D];
 	float decay[STEPS], beta[STEPS];
-	/* Needed last, asked for with the others; in turn, since the rows before may
-	 * still be read. */
-	bf16 z[2][STEPS][GDN_D];
 };
 
 static __device__ __forceinline__ uint32_t row_of(int pass)
@@ -45,7 +42,7 @@ static __device__ __forceinline__ void stage(
 
 template <int STEPS>
 static __device__ __forceinline__ void stage_steps(const struct op_gdn_prefill &op,
-	struct smem<STEPS> *sm, uint64_t t, uint32_t n, uint32_t head, uint32_t turn)
+	struct smem<STEPS> *sm, uint64_t t, uint32_t n, uint32_t head)
 {
 	uint32_t key_head = head / (op.n_v / op.n_k);
 	uint64_t keys = (uint64_t)op.n_k * GDN_D;
@@ -54,14 +51,6 @@ static __device__ __forceinline__ void stage_steps(const struct op_gdn_prefill &
 	stage(sm->q, (const bf16 *)op.q + t * keys + key_head * GDN_D, keys, n);
 	stage(sm->k, (const bf16 *)op.k + t * keys + key_head * GDN_D, keys, n);
 	stage(sm->v, (const bf16 *)op.v + t * values + head * GDN_D, values, n);
-	for (uint32_t i = threadIdx.x; i < n * (GDN_D / 8); i += BLOCK) {
-		uint32_t step = i / (GDN_D / 8);
-		uint32_t at = i % (GDN_D / 8) * 8;
-
-		*(uint4 *)&sm->z[turn][step][at] =
-			*(const uint4 *)((const bf16 *)op.z + (t + step) * op.z_stride +
-					 (uint64_t)head * GDN_D + at);
-	}
 	if (threadIdx.x < n) {
 		uint64_t at = (t + threadIdx.x) * op.n_v + head;
 
@@ -149,20 +138,19 @@ static __global__ void __launch_bounds__(BLOCK, 2)
 		for (int i = 0; i < QUADS; i++)
 			s[p][i] = state[row_of(p) * (GDN_D / 4) + i * LANES];
 	}
-	for (uint32_t turn = 0; t < end; t += STEPS, turn ^= 1) {
+	for (; t < end; t += STEPS) {
 		uint32_t n = (uint32_t)min((uint64_t)STEPS, end - t);
 
-		stage_steps<STEPS>(op, &sm, t, n, head, turn);
+		stage_steps<STEPS>(op, &sm, t, n, head);
 		__syncthreads();
 		for (uint32_t step = 0; step < n; step++)
 			run_step<STEPS>(&sm, step, s);
 		__syncthreads();
 		for (uint32_t step = threadIdx.x / WARP; step < n; step += WARPS)
 			gdn_finish(op, t + step, head, sm.o[step],
-				*(const uint2 *)&sm
-					 .z[turn][step][threadIdx.x % WARP * 4]);
-		/* The next stage writes q, k, v and the other z, which nobody reads here;
-		 * o is written after its barrier. */
+				gdn_gate(op, t + step, head));
+		/* The next stage writes q, k and v, which nobody reads here; o is
+		 * written after its barrier. */
 	}
 #pragma unroll
 	for (int p = 0; p < PASSES; p++) {

@@ -104,37 +104,51 @@ static __device__ __forceinline__ uint4 load16_stream(const void *p)
 	return v;
 }
 
+/* The same, or zeros without a read if !valid. */
+static __device__ __forceinline__ uint4 load16_stream_if(const void *p, bool valid)
+{
+	uint4 v = make_uint4(0, 0, 0, 0);
+
+	asm volatile("{\n\t.reg .pred valid;\n\t"
+		     "setp.ne.u32 valid, %5, 0;\n\t"
+		     "@valid ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, "
+		     "[%4];\n\t}"
+		     : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+		     : "l"(p), "r"((uint32_t)valid));
+	return v;
+}
+
 /* A chunk from global memory, of which this lane's part begins at k; zeros from `end` on.
- */
-template <int FORMAT>
+ * ROWS 1: rows g + 8 are not wanted and become zeros (BF16, FP8). */
+template <int FORMAT, int ROWS = 2>
 static __device__ __forceinline__ void chunk_load(struct chunk<FORMAT> *c,
 	const struct lane_rows &r, uint32_t number, uint32_t k, uint32_t end)
 {
 	const uint4 zero = make_uint4(0, 0, 0, 0);
 
 	if constexpr (FORMAT == WF_NVFP4) {
-		c->codes = zero;
-		c->scales = 0;
-		if (k < end) {
-			c->codes = load16_stream(r.at[0] + (uint64_t)number * TILE_CODES);
-			c->scales =
-				__ldg((const uint16_t *)(r.at[1] +
-							 (uint64_t)number * TILE_SCALES));
-		}
+		const uint8_t *scales = r.at[1] + (uint64_t)number * TILE_SCALES;
+
+		c->codes = load16_stream_if(
+			r.at[0] + (uint64_t)number * TILE_CODES, k < end);
+		c->scales = k < end ? __ldg((const uint16_t *)scales) : 0;
 	} else if constexpr (FORMAT == WF_FP8) {
+		uint64_t at = (uint64_t)number * CHUNK_K;
+
 #pragma unroll
 		for (int i = 0; i < 2; i++)
-			c->row[i] = k < end ? load16_stream(r.at[i] +
-							    (uint64_t)number * CHUNK_K)
-					    : zero;
+			c->row[i] =
+				i < ROWS ? load16_stream_if(r.at[i] + at, k < end) : zero;
 	} else {
-#pragma unroll
-		for (int i = 0; i < 2; i++) {
-			const uint8_t *at = r.at[i] + (uint64_t)number * CHUNK_K * 2;
+		uint64_t at = (uint64_t)number * CHUNK_K * 2;
 
-			c->row[i][0] = k < end ? load16_stream(at) : zero;
-			c->row[i][1] = k + 32 < end ? load16_stream(at + 64) : zero;
-		}
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			c->row[i / 2][i % 2] =
+				i / 2 < ROWS
+					? load16_stream_if(r.at[i / 2] + at + i % 2 * 64,
+						  k + i % 2 * 32 < end)
+					: zero;
 	}
 }
 

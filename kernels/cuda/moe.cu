@@ -36,14 +36,17 @@ static uint64_t take(uint64_t *at, uint64_t bytes)
 	return from;
 }
 
-/* Rows of a group: the streaming kernel while an expert has few rows on average. */
+/* Rows of a group, by an expert's on average: the streaming kernel for few, and tiles of
+ * which a whole expert fills one as long as its weights weigh more than its rows. */
 static uint32_t group_rows(uint32_t rows, uint32_t pairs, uint32_t experts)
 {
 	if (rows <= DIRECT_ROWS)
 		return 1;
 	if (pairs <= 4 * (uint64_t)experts)
 		return 8;
-	return pairs <= 12 * (uint64_t)experts ? STREAM_ROWS_MAX : TILE_ROWS;
+	if (pairs <= 12 * (uint64_t)experts)
+		return STREAM_ROWS_MAX;
+	return pairs < 32 * (uint64_t)experts ? TILE_ROWS : LARGE_ROWS;
 }
 
 static struct moe_plan plan_slab(uint32_t rows, const struct kernel_shapes *s, void *work)

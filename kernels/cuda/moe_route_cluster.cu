@@ -25,41 +25,9 @@ static_assert(WARPS * ROWS * EXPERTS * sizeof(float) +
 		      48 * 1024,
 	"what a block has without asking");
 
-static __device__ __forceinline__ void cluster_arrive(void)
-{
-	asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void cluster_wait(void)
-{
-	asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-/* Store to where `local` stands in the shared memory of block `rank` of the cluster. */
-static __device__ __forceinline__ void store_remote(
-	float *local, uint32_t rank, float value)
-{
-	asm volatile("{\n\t.reg .u32 at;\n\t"
-		     "mapa.shared::cluster.u32 at, %0, %1;\n\t"
-		     "st.shared::cluster.f32 [at], %2;\n\t}"
-		     :
-		     : "r"(shared_address(local)), "r"(rank), "f"(value)
-		     : "memory");
-}
-
-struct task {
-	const bf16 *x, *router; /* first row of the cluster's, of all experts */
-	uint32_t n, n_experts, hidden;
-};
-
-static __device__ __forceinline__ uint4 load8(const bf16 *at, bool inside)
-{
-	return inside ? *(const uint4 *)at : make_uint4(0, 0, 0, 0);
-}
-
 /* acc[row tile][expert tile][4]: this warp's part of k. */
 static __device__ __forceinline__ void multiply(
-	const struct task &k, uint32_t expert_0, float (*acc)[4][4])
+	const struct route_task &k, uint32_t expert_0, float (*acc)[4][4])
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t g = lane / 4;
@@ -76,9 +44,9 @@ static __device__ __forceinline__ void multiply(
 			uint32_t row = i * 8 + g;
 			uint32_t expert = expert_0 + i * 8 + g;
 
-			a[i] = load8(
+			a[i] = load16_if(
 				k.x + (uint64_t)row * k.hidden + at, inside && row < k.n);
-			b[i] = load8(k.router + (uint64_t)expert * k.hidden + at,
+			b[i] = load16_if(k.router + (uint64_t)expert * k.hidden + at,
 				inside && expert < k.n_experts);
 		}
 #pragma unroll
@@ -97,8 +65,8 @@ static __device__ __forceinline__ void multiply(
 }
 
 /* The warps' sums together, each to the block that wants it. */
-static __device__ __forceinline__ void send(
-	const struct task &k, uint32_t expert_0, const float *partial, float *logits)
+static __device__ __forceinline__ void send(const struct route_task &k, uint32_t expert_0,
+	const float *partial, float *logits)
 {
 #pragma unroll
 	for (uint32_t i = threadIdx.x; i < ROWS * EXPERTS; i += BLOCK) {
@@ -116,27 +84,6 @@ static __device__ __forceinline__ void send(
 	}
 }
 
-/* By one warp. */
-static __device__ __forceinline__ void shared_gate(
-	const struct task &k, uint32_t row, const bf16 *gate, float *out)
-{
-	const bf16 *x = k.x + (uint64_t)row * k.hidden;
-	float sum = 0.0f;
-
-	for (uint32_t i = threadIdx.x % WARP * LANE_K; i < k.hidden; i += WARP * LANE_K) {
-		float a[LANE_K], b[LANE_K];
-
-		unpack8(*(const uint4 *)(x + i), a);
-		unpack8(*(const uint4 *)(gate + i), b);
-#pragma unroll
-		for (uint32_t j = 0; j < LANE_K; j++)
-			sum += a[j] * b[j];
-	}
-	sum = warp_sum(sum);
-	if (threadIdx.x % WARP == 0)
-		*out = 1.0f / (1.0f + expf(-sum));
-}
-
 static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLOCK, 1)
 	moe_route_cluster_kernel(const struct op_moe_route op, const bf16 *router,
 		const bf16 *gate, uint32_t hidden)
@@ -147,12 +94,12 @@ static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLOCK, 
 	uint64_t t0 = (uint64_t)blockIdx.x / CLUSTER * ROWS;
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t warp = threadIdx.x / WARP;
-	struct task k = {(const bf16 *)op.x + t0 * hidden, router,
+	struct route_task k = {(const bf16 *)op.x + t0 * hidden, router,
 		(uint32_t)min((uint64_t)ROWS, op.n_rows - t0), op.n_experts, hidden};
 	uint32_t own = rank * OWN_ROWS + warp % OWN_ROWS; /* of the 32 rows */
 	bool started = false;
 
-	cluster_arrive();
+	cluster_arrive_relaxed();
 	for (uint32_t e = rank * EXPERTS; e < op.n_experts; e += CLUSTER * EXPERTS) {
 		float acc[2][4][4] = {};
 
@@ -177,7 +124,8 @@ static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLOCK, 
 	if (warp < OWN_ROWS)
 		route_choose(op, t0 + own, logits + warp * op.n_experts);
 	else if (warp < 2 * OWN_ROWS && gate != NULL)
-		shared_gate(k, own, gate, op.shared + t0 + own);
+		route_gate(
+			k.x + (uint64_t)own * hidden, gate, hidden, op.shared + t0 + own);
 }
 
 /* F32 routers, which no tensor core multiplies exactly, take the plain kernel. */

@@ -78,8 +78,12 @@ static bool is_for_stream(const struct product *p, uint32_t most)
 status product_run(struct stream *stream, const struct product *p, uint32_t most,
 	const char *what, struct err *err)
 {
-	return is_for_stream(p, most) ? product_stream(stream, p, most, what, err)
-				      : product_tile(stream, p, most, what, err);
+	uint32_t rows = p->groups != NULL ? most : p->n_rows;
+
+	if (is_for_stream(p, most))
+		return product_stream(stream, p, most, what, err);
+	return rows <= TILE_ROWS ? product_tile(stream, p, most, what, err)
+				 : product_large(stream, p, most, what, err);
 }
 
 /* ---- NVFP4 to LAYOUT_TILES ---- */

@@ -3,9 +3,9 @@
  * F32, the remaining scales (NVFP4 scale2, FP8 block scales) multiply F32 sums, and the
  * result is rounded once, at the store.
  *
- * Three kernels: plain (any format and shape, the oracle), stream (up to 16 rows of a
- * matrix: bounded by reading the weights), tile (more rows: bounded by the tensor
- * cores). */
+ * Four kernels: plain (any format and shape, the oracle), stream (up to 16 rows of a
+ * matrix: bounded by reading the weights), tile (up to 64 rows, in groups of so many:
+ * bounded by L2 and by latency) and large (more rows: bounded by the tensor cores). */
 #ifndef KERNELS_CUDA_PRODUCT_CUH
 #define KERNELS_CUDA_PRODUCT_CUH
 #include "kernels/cuda/cuda_common.cuh"
@@ -15,6 +15,7 @@
 
 #define STREAM_ROWS_MAX 16u
 #define TILE_ROWS       64u
+#define LARGE_ROWS      128u
 
 enum product_out {
 	OUT_BF16,
@@ -49,13 +50,15 @@ struct product {
 /* Refuses what no kernel of the folder reads. `what` names the op and the variant. */
 MUST_CHECK status product_check(
 	const struct product *p, const char *what, struct err *err);
-/* Chooses between the two fast kernels by the number of rows; groups of at most `most`
+/* Chooses between the three fast kernels by the number of rows; groups of at most `most`
  * rows were made by the caller (0: none were). */
 MUST_CHECK status product_run(struct stream *stream, const struct product *p,
 	uint32_t most, const char *what, struct err *err);
 MUST_CHECK status product_stream(struct stream *stream, const struct product *p,
 	uint32_t most, const char *what, struct err *err);
 MUST_CHECK status product_tile(struct stream *stream, const struct product *p,
+	uint32_t most, const char *what, struct err *err);
+MUST_CHECK status product_large(struct stream *stream, const struct product *p,
 	uint32_t most, const char *what, struct err *err);
 
 /* ---- device code ---- */
@@ -89,19 +92,29 @@ static __device__ __forceinline__ const bf16 *product_x(
 	return p.x + row * p.x_stride;
 }
 
-/* v: sum over k; gate and up: the same of both matrices (OUT_SWIGLU). */
+/* Element `at` of y, if `valid`. v: sum over k; gate and up: the same of both matrices
+ * (OUT_SWIGLU). Only the store is conditional: many of them then follow one another
+ * without branches. */
+template <int OUT>
+static __device__ __forceinline__ void product_put(
+	const struct product &p, uint64_t at, bool valid, float v, float up)
+{
+	if (OUT == OUT_F32) {
+		if (valid)
+			((float *)p.y)[at] = v;
+	} else {
+		bf16 b = __float2bfloat16(OUT == OUT_BF16 ? v : dev_silu(v) * up);
+
+		if (valid)
+			((bf16 *)p.y)[at] = b;
+	}
+}
+
 template <int OUT>
 static __device__ __forceinline__ void product_store(
 	const struct product &p, uint32_t pair, uint32_t n, float v, float up)
 {
-	uint64_t at = pair * p.y_stride + n;
-
-	if (OUT == OUT_F32)
-		((float *)p.y)[at] = v;
-	else if (OUT == OUT_BF16)
-		((bf16 *)p.y)[at] = __float2bfloat16(v);
-	else
-		((bf16 *)p.y)[at] = __float2bfloat16(dev_silu(v) * up);
+	product_put<OUT>(p, pair * p.y_stride + n, true, v, up);
 }
 
 #endif

@@ -2,28 +2,71 @@
  * global memory to registers, so bytes of weights bound it. Weight rows are the 16 rows
  * of the tensor-core instruction, rows of x its 8 columns.
  *
- * A block of 8 warps is split into K_WARPS parts of k by 8 / K_WARPS tiles of 16 weight
- * rows; the parts meet in shared memory and are added in a fixed order. A lane has the
- * loads of DEPTH chunks in flight. */
+ * A block of 8 warps is split into `parts` parts of k by 8 / parts tiles of 16 weight
+ * rows; the parts meet in shared memory and are added in a fixed order, which the shape
+ * of the matrix alone decides where all rows meet the same one. A lane has the loads of
+ * several chunks in flight. Of a narrow matrix a tile has 8 or 4 rows, so that more
+ * multiprocessors read it. */
 #include "kernels/cuda/matrix.cuh"
 
-enum { BLOCK = 256, WARPS = BLOCK / WARP };
-
-/* 128 bytes per lane, or 72 and 144; more spills. */
-template <int FORMAT, int MATS> struct depth {
-	static const int value = FORMAT == WF_NVFP4  ? 4
-				 : FORMAT == WF_BF16 ? 2 / MATS
-						     : 4 / MATS;
+enum {
+	BLOCK = 256,
+	WARPS = BLOCK / WARP,
+	SPLIT_MAX = 3,    /* log2 of WARPS */
+	FEW_BLOCKS = 132, /* one per multiprocessor of an H200 */
 };
 
-/* A lane's 16 k of one row of x, from k on; zeros from `end` on. */
+/* Of a block. SHALLOW: it shares its multiprocessor with another. LOW: so too, but its
+ * tile has at most 8 rows. DEEP: it is alone and has more in flight instead. */
+enum form { SHALLOW, LOW, DEEP };
+
+/* Chunks of the weights in flight. More spills, or takes a block from the
+ * multiprocessor. */
+static __host__ __device__ constexpr int depth_of(int format, int out, int nt, int form)
+{
+	if (form == DEEP)
+		return 8;
+	if (format == WF_NVFP4 || form == LOW)
+		return 4;
+	if (out == OUT_SWIGLU)
+		return format == WF_FP8 && nt == 2 ? 1 : 2;
+	return format == WF_BF16 && (nt == 2 || out == OUT_F32) ? 2 : 4;
+}
+
+/* Chunks of x loaded at a time. */
+static __host__ __device__ constexpr int x_depth_of(int format, int out, int nt, int form)
+{
+	int most = form == DEEP         ? 8 / nt
+		   : format == WF_NVFP4 ? 1
+					: 4 / (out == OUT_SWIGLU ? 2 * nt : nt);
+	int depth = depth_of(format, out, nt, form);
+
+	return most < depth ? most : depth;
+}
+
+/* Blocks of a multiprocessor. */
+static __host__ __device__ constexpr int blocks_of(int format, int out, int nt, int form)
+{
+	if (form == DEEP)
+		return 1;
+	if (format == WF_NVFP4 && out != OUT_SWIGLU)
+		return 5 - nt;
+	return format == WF_BF16 && out == OUT_F32 && nt == 1 ? 3 : 2;
+}
+
+/* One of `parts` parts of k: chunks at, at + parts, ... of so many. */
+struct cut {
+	uint32_t at, parts, chunks;
+};
+
+/* A lane's 16 k of one row of x, from k on; zeros from `end` on, or for no row. */
 template <int FORMAT>
 static __device__ __forceinline__ void load_x(
 	uint32_t *x, const bf16 *row, uint32_t k, uint32_t end)
 {
 #pragma unroll
 	for (int i = 0; i < 2; i++, k += halves<FORMAT>::second) {
-		uint4 v = k < end ? *(const uint4 *)(row + k) : make_uint4(0, 0, 0, 0);
+		uint4 v = load16_if(row + k, row != NULL && k < end);
 
 		x[4 * i] = v.x;
 		x[4 * i + 1] = v.y;
@@ -32,80 +75,167 @@ static __device__ __forceinline__ void load_x(
 	}
 }
 
-/* Sums of one warp over its part of k: d of MATS matrices. */
-template <int FORMAT, int MATS, int NT>
-static __device__ __forceinline__ void sum_part(const struct product &p,
-	const struct row_group &group, uint32_t row, uint32_t part, uint32_t parts,
-	float (&d)[MATS][NT][4])
+/* The next chunks of the weights; k_end: 0 in lanes without a row. */
+template <int ROWS, int FORMAT, int MATS, int DEPTH>
+static __device__ __forceinline__ void load_weights(
+	struct chunk<FORMAT> (&w)[DEPTH][MATS], const struct lane_rows *rows,
+	const struct cut &cut, uint32_t k_end)
 {
-	constexpr int DEPTH = depth<FORMAT, MATS>::value;
-	uint32_t lane = threadIdx.x % WARP, k_lane = lane % 4 * halves<FORMAT>::lane;
-	uint32_t chunks = (p.w.k + CHUNK_K - 1) / CHUNK_K;
-	struct lane_rows rows[MATS];
-	const bf16 *x_row[NT];
-	uint32_t x_end[NT]; /* 0: no such row */
+	uint32_t k_lane = threadIdx.x % 4 * halves<FORMAT>::lane;
 
-	rows[0] = lane_rows_of<FORMAT>(p.w, group.expert, row, lane);
-	if (MATS == 2)
-		rows[MATS - 1] = lane_rows_of<FORMAT>(p.up, group.expert, row, lane);
 #pragma unroll
-	for (int n = 0; n < NT; n++) {
-		uint32_t i = n * 8 + lane / 4;
-		bool has = i < group.count;
+	for (int u = 0; u < DEPTH * MATS; u++) {
+		uint32_t c = cut.at + u / MATS * cut.parts;
 
-		x_end[n] = has ? p.w.k : 0;
-		x_row[n] = has ? product_x(p, product_pair(p, group.first + i)) : p.x;
+		chunk_load<FORMAT, ROWS>(&w[u / MATS][u % MATS], rows[u % MATS], c,
+			c * CHUNK_K + k_lane, k_end);
 	}
-	for (uint32_t from = part; from < chunks; from += parts * DEPTH) {
-		struct chunk<FORMAT> w[DEPTH][MATS];
+}
+
+/* FP8: the scales of COUNT chunks, rows g and g + 8. */
+template <int FORMAT, int COUNT, int MATS>
+static __device__ __forceinline__ void load_scales(float (&scale)[COUNT][MATS][2],
+	const struct lane_rows *rows, const struct cut &cut, uint32_t block_k)
+{
+#pragma unroll
+	for (int i = 0; FORMAT == WF_FP8 && i < COUNT; i++) {
+		uint32_t c = min(cut.at + i * cut.parts, cut.chunks - 1);
+		uint32_t block = c * CHUNK_K / block_k;
 
 #pragma unroll
-		for (int u = 0; u < DEPTH * MATS; u++) {
-			uint32_t c = from + u / MATS * parts;
+		for (int j = 0; j < MATS * 2; j++)
+			scale[i][j / 2][j % 2] = rows[j / 2].scale[j % 2][block];
+	}
+}
 
-			chunk_load<FORMAT>(&w[u / MATS][u % MATS], rows[u % MATS], c,
+/* d += the weights in flight times the same chunks of x, COUNT of them at a time. */
+template <int COUNT, int FORMAT, int MATS, int DEPTH, int NT>
+static __device__ __forceinline__ void multiply(const struct product &p,
+	const struct chunk<FORMAT> (&w)[DEPTH][MATS], const struct lane_rows *rows,
+	struct cut cut, const bf16 *const (&x_row)[NT], float (&d)[MATS][NT][4])
+{
+	uint32_t k_lane = threadIdx.x % 4 * halves<FORMAT>::lane;
+
+#pragma unroll
+	for (int u = 0; u < DEPTH; u += COUNT, cut.at += COUNT * cut.parts) {
+		uint32_t x[COUNT][NT][8];
+		float scale[COUNT][MATS][2] = {};
+
+#pragma unroll
+		for (int i = 0; i < COUNT * NT; i++) {
+			uint32_t c = cut.at + i / NT * cut.parts;
+
+			load_x<FORMAT>(x[i / NT][i % NT], x_row[i % NT],
 				c * CHUNK_K + k_lane, p.w.k);
 		}
-		/* The same for the whole warp. */
+		load_scales<FORMAT>(scale, rows, cut, p.w.block_k);
+		if (COUNT > 1 || FORMAT != WF_NVFP4)
+			__syncwarp(); /* no product between the loads: it would wait */
 #pragma unroll
-		for (int u = 0; u < DEPTH && from + u * parts < chunks; u++) {
-			uint32_t k = (from + u * parts) * CHUNK_K;
-			uint32_t x[NT][8];
-
+		for (int i = 0; i < COUNT; i++) {
+			/* The same for the whole warp. */
+			if (cut.at + i * cut.parts >= cut.chunks)
+				break;
 #pragma unroll
-			for (int n = 0; n < NT; n++)
-				load_x<FORMAT>(x[n], x_row[n], k + k_lane, x_end[n]);
-#pragma unroll
-			for (int m = 0; m < MATS; m++) {
-				float s[2] = {1.0f, 1.0f};
-
-				for (int i = 0; FORMAT == WF_FP8 && i < 2; i++)
-					s[i] = rows[m].scale[i][k / p.w.block_k];
-				chunk_multiply<FORMAT, NT>(w[u][m], x, d[m], s[0], s[1]);
-			}
+			for (int m = 0; m < MATS; m++)
+				chunk_multiply<FORMAT, NT>(w[u + i][m], x[i], d[m],
+					scale[i][m][0], scale[i][m][1]);
 		}
 	}
 }
 
-/* sums: [tile][part][matrix][NT * 8 columns][16 rows] of the block. */
+/* Sums of one warp over its part of k: d of MATS matrices. The first weights are on
+ * their way before it is known which rows of x meet them. */
+template <int FORMAT, int OUT, int MATS, int NT, int FORM>
+static __device__ __forceinline__ void sum_part(const struct product &p,
+	const struct row_group &group, uint32_t row, uint32_t height, struct cut cut,
+	float (&d)[MATS][NT][4])
+{
+	constexpr int DEPTH = depth_of(FORMAT, OUT, NT, FORM);
+	constexpr int COUNT = x_depth_of(FORMAT, OUT, NT, FORM);
+	constexpr int ROWS = FORM == LOW ? 1 : 2;
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t k_end = lane / 4 < height ? p.w.k : 0;
+	struct chunk<FORMAT> w[DEPTH][MATS];
+	struct lane_rows rows[MATS];
+	const bf16 *x_row[NT];
+
+	if (cut.at >= cut.chunks)
+		return;
+	rows[0] = lane_rows_of<FORMAT>(p.w, group.expert, row, lane);
+	if (MATS == 2)
+		rows[MATS - 1] = lane_rows_of<FORMAT>(p.up, group.expert, row, lane);
+	load_weights<ROWS>(w, rows, cut, k_end);
+#pragma unroll
+	for (int n = 0; n < NT; n++) {
+		uint32_t i = n * 8 + lane / 4;
+
+		x_row[n] = NULL;
+		if (i < group.count)
+			x_row[n] = product_x(p, product_pair(p, group.first + i));
+	}
+	for (;;) {
+		multiply<COUNT>(p, w, rows, cut, x_row, d);
+		cut.at += cut.parts * DEPTH;
+		if (cut.at >= cut.chunks)
+			break;
+		load_weights<ROWS>(w, rows, cut, k_end);
+	}
+}
+
+/* The block's sums, [tile][part][matrix][NT * 8 columns][16 rows], added and stored;
+ * first: row of weights of the first tile. */
 template <int FORMAT, int OUT, int NT>
-static __global__ void __launch_bounds__(BLOCK, 2)
-	stream_kernel(const struct product p, uint32_t parts)
+static __device__ __forceinline__ void store_sums(const struct product &p,
+	const struct row_group &group, const float *sums, uint32_t first, uint32_t height,
+	uint32_t split)
+{
+	constexpr int MATS = OUT == OUT_SWIGLU ? 2 : 1;
+	constexpr uint32_t COLS = NT * 8, TILE = MATS * COLS * 16;
+	uint32_t log_tiles = SPLIT_MAX - split;
+
+	for (uint32_t i = threadIdx.x; i < COLS * 16 << log_tiles; i += BLOCK) {
+		uint32_t tile = i / 16 & ((1u << log_tiles) - 1);
+		uint32_t col = i / 16 >> log_tiles, n = first + tile * 16 + i % 16;
+		float v[2] = {0, 0};
+
+		if (i % 16 >= height || n >= p.w.n || col >= group.count)
+			continue;
+		for (uint32_t k = 0; k < 1u << split; k++) {
+#pragma unroll
+			for (int m = 0; m < MATS; m++)
+				v[m] += sums[((tile << split) + k) * TILE +
+					     (m * COLS + col) * 16 + i % 16];
+		}
+		v[0] *= matrix_factor<FORMAT>(p.w, group.expert);
+		if (MATS == 2)
+			v[1] *= matrix_factor<FORMAT>(p.up, group.expert);
+		product_store<OUT>(p, product_pair(p, group.first + col), n, v[0], v[1]);
+	}
+}
+
+/* split: log2 of the parts of k. height: rows of a tile, 16; if LOW at most 8, and k has
+ * 8 parts. */
+template <int FORMAT, int OUT, int NT, int FORM>
+static __global__ void __launch_bounds__(BLOCK, blocks_of(FORMAT, OUT, NT, FORM))
+	stream_kernel(const struct product p, uint32_t split, uint32_t height)
 {
 	constexpr int MATS = OUT == OUT_SWIGLU ? 2 : 1;
 	constexpr uint32_t COLS = NT * 8, TILE = MATS * COLS * 16;
 	static __shared__ float sums[WARPS * TILE];
 	static_assert(sizeof(sums) <= CUDA_SMEM_MAX, "SM120");
 	uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-	uint32_t tiles = WARPS / parts, first = blockIdx.x * tiles * 16;
-	uint32_t row = first + warp / parts * 16;
+	uint32_t first = (blockIdx.x << (SPLIT_MAX - split)) * height;
+	uint32_t row = first + (warp >> split) * 16;
+	struct cut cut = {
+		warp & ((1u << split) - 1), 1u << split, (p.w.k + CHUNK_K - 1) / CHUNK_K};
 	float d[MATS][NT][4] = {};
 	struct row_group group;
 
 	if (!product_group(p, blockIdx.y, COLS, &group))
 		return;
 	if (row < p.w.n)
-		sum_part<FORMAT, MATS, NT>(p, group, row, warp % parts, parts, d);
+		sum_part<FORMAT, OUT, MATS, NT, FORM>(p, group, row, height, cut, d);
 #pragma unroll
 	for (int m = 0; m < MATS; m++) {
 #pragma unroll
@@ -118,52 +248,88 @@ static __global__ void __launch_bounds__(BLOCK, 2)
 		}
 	}
 	__syncthreads();
-	for (uint32_t i = threadIdx.x; i < tiles * COLS * 16; i += BLOCK) {
-		uint32_t tile = i / 16 % tiles, col = i / 16 / tiles;
-		uint32_t n = first + tile * 16 + i % 16;
-		float v[2] = {0, 0};
-
-		if (n >= p.w.n || col >= group.count)
-			continue;
-		for (uint32_t k = 0; k < parts; k++) {
-#pragma unroll
-			for (int m = 0; m < MATS; m++)
-				v[m] += sums[(tile * parts + k) * TILE +
-					     (m * COLS + col) * 16 + i % 16];
-		}
-		v[0] *= matrix_factor<FORMAT>(p.w, group.expert);
-		if (MATS == 2)
-			v[1] *= matrix_factor<FORMAT>(p.up, group.expert);
-		product_store<OUT>(p, product_pair(p, group.first + col), n, v[0], v[1]);
-	}
+	store_sums<FORMAT, OUT, NT>(p, group, sums, first, height, split);
 }
 
-/* Parts of k: at least four chunks each, unless the device, of up to 188
- * multiprocessors with 24 or more warps, would stay empty. */
-static uint32_t parts_of(const struct product *p, uint32_t groups)
+/* log2 of the parts of k: at least four chunks each, unless the device, of up to 188
+ * multiprocessors with 24 or more warps, would stay empty. How many rows meet one matrix
+ * makes no difference to their sums. */
+static uint32_t split_of(const struct product *p, uint32_t groups)
 {
-	uint32_t chunks = CEIL_DIV(p->w.k, CHUNK_K);
-	uint64_t tiles = (uint64_t)CEIL_DIV(p->w.n, 16u) * groups;
-	uint32_t parts = WARPS;
+	bool same = p->groups == NULL && p->ids == NULL;
+	uint64_t tiles = (uint64_t)CEIL_DIV(p->w.n, 16u) * (same ? 1 : groups);
+	uint32_t split = SPLIT_MAX;
 
-	while (parts > 1 && chunks < 4 * parts && tiles * parts > 8192)
-		parts /= 2;
-	return parts;
+	while (split > 0 && CEIL_DIV(p->w.k, CHUNK_K) < 4u << split &&
+		tiles << split > 8192)
+		split--;
+	return split;
+}
+
+struct shape {
+	dim3 grid;
+	uint32_t split, height, rows;
+};
+
+template <int FORMAT, int OUT, int FORM>
+static void start(
+	struct stream *stream, const struct product *p, const struct shape &shape)
+{
+	if (shape.rows <= 8)
+		stream_kernel<FORMAT, OUT, 1, FORM>
+			<<<shape.grid, BLOCK, 0, stream->cuda>>>(
+				*p, shape.split, shape.height);
+	else
+		stream_kernel<FORMAT, OUT, 2, FORM>
+			<<<shape.grid, BLOCK, 0, stream->cuda>>>(
+				*p, shape.split, shape.height);
+}
+
+/* Rows of a tile: fewer than 16 as long as every multiprocessor has at most one tile. The
+ * order of NVFP4 weights has tiles of 16. */
+static uint32_t height_of(const struct product *p, uint32_t groups, uint32_t split)
+{
+	uint32_t height = 16;
+
+	if (p->w.format == WF_NVFP4 || split < SPLIT_MAX)
+		return height;
+	while (height > 4 &&
+		(uint64_t)CEIL_DIV(p->w.n, height / 2) * groups <= FEW_BLOCKS)
+		height /= 2;
+	return height;
+}
+
+/* Is a warp's part of k more than SHALLOW has in flight? */
+static bool is_long(const struct product *p, const struct shape &shape)
+{
+	uint32_t depth =
+		depth_of(p->w.format, OUT_BF16, shape.rows <= 8 ? 1 : 2, SHALLOW);
+
+	return CEIL_DIV(p->w.k, CHUNK_K) > depth << shape.split;
 }
 
 template <int FORMAT, int OUT>
 static void launch(
 	struct stream *stream, const struct product *p, uint32_t groups, uint32_t rows)
 {
-	uint32_t parts = parts_of(p, groups);
-	dim3 grid(CEIL_DIV(p->w.n, 16u * (WARPS / parts)), groups);
+	struct shape shape = {dim3(1, groups), split_of(p, groups), 16, rows};
 
-	if (rows <= 8)
-		stream_kernel<FORMAT, OUT, 1>
-			<<<grid, BLOCK, 0, stream->cuda>>>(*p, parts);
-	else
-		stream_kernel<FORMAT, OUT, 2>
-			<<<grid, BLOCK, 0, stream->cuda>>>(*p, parts);
+	shape.grid.x = CEIL_DIV(p->w.n, 16u << (SPLIT_MAX - shape.split));
+	if constexpr (OUT == OUT_BF16 && FORMAT != WF_NVFP4) {
+		shape.height = height_of(p, groups, shape.split);
+		if (shape.height < 16) {
+			shape.grid.x = CEIL_DIV(p->w.n, shape.height);
+			start<FORMAT, OUT, LOW>(stream, p, shape);
+			return;
+		}
+	}
+	if constexpr (OUT == OUT_BF16) {
+		if ((uint64_t)shape.grid.x * groups <= FEW_BLOCKS && is_long(p, shape)) {
+			start<FORMAT, OUT, DEEP>(stream, p, shape);
+			return;
+		}
+	}
+	start<FORMAT, OUT, SHALLOW>(stream, p, shape);
 }
 
 status product_stream(struct stream *stream, const struct product *p, uint32_t most,

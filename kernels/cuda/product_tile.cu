@@ -1,8 +1,8 @@
-/* More than 16 rows of x against a matrix: a block computes 128 weight rows (64 of gate
- * and the same 64 of up for SwiGLU) by 64 rows of x on the tensor cores. Both pass
- * through shared memory in chunks of 64 k, several in flight, as they stand in global
- * memory; weights become BF16 in registers. Four warps along the weight rows by two
- * along x, 32 by 32 each. */
+/* 17 to 64 rows of x against a matrix, or groups of so many: a block computes 128 weight
+ * rows (64 of gate and the same 64 of up for SwiGLU) by 64 rows of x on the tensor cores.
+ * Both pass through shared memory in chunks of 64 k, several in flight, as they stand in
+ * global memory; weights become BF16 in registers. Four warps along the weight rows by
+ * two along x, 32 by 32 each. */
 #include "kernels/cuda/matrix.cuh"
 
 enum {
@@ -162,21 +162,23 @@ static __device__ __forceinline__ void store_tile(const struct product &p,
 	const float (&d)[2][NT][4])
 {
 	uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+	uint32_t row = slot_row<OUT>(warp % 4 * 2, first) + lane / 4;
 	float f0 = matrix_factor<FORMAT>(p.w, group.expert);
 	float f1 = OUT == OUT_SWIGLU ? matrix_factor<FORMAT>(p.up, group.expert) : f0;
 
 #pragma unroll
-	for (int m = 0; m < (OUT == OUT_SWIGLU ? 1 : 2); m++) {
-		uint32_t row = slot_row<OUT>(warp % 4 * 2 + m, first) + lane / 4;
+	for (int i = 0; i < NT * 2; i++) {
+		uint32_t col = warp / 4 * 32 + i / 2 * 8 + lane % 4 * 2 + i % 2;
+		uint64_t y = (col < group.count ? pairs[col] : 0) * p.y_stride + row;
 
 #pragma unroll
-		for (int i = 0; i < NT * 4; i++) {
-			uint32_t col = warp / 4 * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-			uint32_t n = row + i % 4 / 2 * 8;
+		for (int j = 0; j < (OUT == OUT_SWIGLU ? 2 : 4); j++) {
+			uint32_t more = j / 2 * 16 + j % 2 * 8;
+			int e = j % 2 * 2 + i % 2;
 
-			if (n < p.w.n && col < group.count)
-				product_store<OUT>(p, pairs[col], n,
-					d[m][i / 4][i % 4] * f0, d[1][i / 4][i % 4] * f1);
+			product_put<OUT>(p, y + more,
+				col < group.count && row + more < p.w.n,
+				d[j / 2][i / 2][e] * f0, d[1][i / 2][e] * f1);
 		}
 	}
 }

@@ -27,6 +27,7 @@ extern "C" const struct variant cuda_variants[] = {
 	ROW(swiglu, flat, -1, true, NULL, NULL),
 	ROW(moe_route, rows, -1, true, NULL, NULL),
 	ROW(moe_route, cluster, -1, false, NULL, NULL),
+	ROW(moe_route, spread, -1, false, NULL, NULL),
 	ROW(linear, plain, -1, true, NULL, NULL),
 	ROW(linear, mma, WF_BF16, false, NULL, NULL),
 	ROW(linear, mma, WF_FP8, false, NULL, NULL),

@@ -1,15 +1,16 @@
 /* Ops that are matrix products: linear, head, moe. Row counts stand around the borders
- * between kernels: 4 rows (moe without sorting), 8 and 16 (streaming), 64 (a tile). */
+ * between kernels: 4 rows (moe without sorting), 8 and 16 (streaming), 64 (a tile), 128
+ * (a large one). The first of them, of a small run, reach every kernel. */
 #include "tests/device/op_test.h"
 
 #include "common/base/attr.h"
 
-static const uint32_t row_counts[] = {
-	1, 0, 5, 17, 2, 3, 4, 7, 8, 9, 15, 16, 63, 64, 65, 127, 129, 257};
+static const uint32_t row_counts[] = {1, 0, 5, 17, 129, 2, 3, 4, 7, 8, 9, 15, 16, 63, 64,
+	65, 127, 128, 255, 256, 257, 385};
 
 static void each_count(struct op_test *t, const struct op_case *c)
 {
-	for (uint32_t i = 0; i < (op_test_small(t) ? 4 : COUNT(row_counts)); i++)
+	for (uint32_t i = 0; i < (op_test_small(t) ? 5 : COUNT(row_counts)); i++)
 		op_test_rows(t, c, 0, row_counts[i]);
 }
 
@@ -62,6 +63,32 @@ static void run_linear_tails(struct op_test *t)
 		s.hidden = 144;
 		for (s.n_v = 3; s.n_v < 60; s.n_v += 19)
 			each_count(t, &c);
+		/* So many rows that a block may take more of the weights, too. */
+		op_test_rows(t, &c, 0, 121 * 128 + 1);
+	}
+}
+
+/* Weights whose rows stand around the borders between heights of tiles (4 up to 528, 8 up
+ * to 1056), of k that a warp has in flight at once and k that it has not. */
+static void run_linear_narrow(struct op_test *t)
+{
+	static const uint32_t hidden[] = {2048, 4160}, widths[] = {32, 528, 544, 1072};
+	static const uint32_t rows[] = {1, 9, 17};
+	struct kernel_shapes s = shapes_demo;
+
+	for (int f = WF_BF16; f < WF__COUNT && !op_test_small(t); f++) {
+		for (uint32_t i = 0; i < COUNT(hidden) * COUNT(widths); i++) {
+			struct op_case c = {.op = OP_linear,
+				.format = (enum weight_format)f,
+				.shapes = &s,
+				.name = "narrow",
+				.number = 3};
+
+			s.hidden = hidden[i / COUNT(widths)];
+			s.n_v = widths[i % COUNT(widths)];
+			for (uint32_t r = 0; r < COUNT(rows); r++)
+				op_test_rows(t, &c, 0, rows[r]);
+		}
 	}
 }
 
@@ -80,9 +107,10 @@ static void run_linear_large(struct op_test *t)
 		c.large = true;
 		for (uint32_t i = 0; i < COUNT(rows); i++)
 			op_test_rows(t, &c, 0, rows[i]);
-		c.number = 1;
-		op_test_rows(t, &c, 0, 1);
-		op_test_rows(t, &c, 0, 16);
+		for (c.number = 1; c.number < 4; c.number += 2) {
+			op_test_rows(t, &c, 0, 1);
+			op_test_rows(t, &c, 0, 16);
+		}
 	}
 }
 
@@ -90,6 +118,7 @@ static void run_linear_all(struct op_test *t)
 {
 	run_linear(t);
 	run_linear_tails(t);
+	run_linear_narrow(t);
 	run_linear_large(t);
 }
 
@@ -166,6 +195,9 @@ static void run_moe_tails(struct op_test *t)
 		each_count(t, &c);
 		/* More rows than are computed at a time. */
 		op_test_rows(t, &c, 0, 2051);
+		/* More groups than there are multiprocessors. */
+		s.n_experts = 64;
+		op_test_rows(t, &c, 0, 2048);
 	}
 }
 

@@ -77,6 +77,17 @@ static void run_swiglu(struct op_test *t)
 	}
 }
 
+/* Rows around the borders between kernels: 8, 16 and 64 (clusters of rows). The first
+ * four in a small run, the first five with an F32 router. */
+static void each_route_count(struct op_test *t, const struct op_case *c)
+{
+	static const uint32_t rows[] = {1, 0, 5, 17, 67, 8, 9, 16, 33, 64, 65};
+	uint32_t n = op_test_small(t) ? 4 : c->number == 0 ? 5 : COUNT(rows);
+
+	for (uint32_t i = 0; i < n; i++)
+		op_test_rows(t, c, 0, rows[i]);
+}
+
 static void run_moe_route(struct op_test *t)
 {
 	static const struct {
@@ -84,7 +95,8 @@ static void run_moe_route(struct op_test *t)
 		uint32_t hidden, n_experts, top_k;
 	} kinds[] = {{"tiny", 64, 8, 3}, {"next", 64, 16, 5}, {"demo", 128, 16, 4},
 		{"odd", 72, 33, 7}, {"all", 64, 8, 8}, {"35B", 2048, 256, 8},
-		{"397B", 4096, 512, 10}, {"most", 256, 1024, 32}};
+		{"397B", 4096, 512, 10}, {"most", 256, 1024, 32}, {"122B", 3072, 256, 8},
+		{"long", 2312, 40, 6}};
 	struct kernel_shapes s = shapes_demo;
 
 	for (uint32_t i = 0; i < (op_test_small(t) ? 4 : COUNT(kinds)); i++) {
@@ -97,11 +109,7 @@ static void run_moe_route(struct op_test *t)
 		/* 0: F32 router; 1: BF16, forced ids; 2: BF16. */
 		for (c.number = 0; c.number < 3; c.number++) {
 			s.shared_width = c.number == 2 && i == 0 ? 0 : 64;
-			op_test_rows(t, &c, 0, 1);
-			op_test_rows(t, &c, 0, 0);
-			op_test_rows(t, &c, 0, 5);
-			if (!op_test_small(t))
-				op_test_rows(t, &c, 0, 67);
+			each_route_count(t, &c);
 		}
 		if (i < 4) {
 			c.number = 2; /* from 512 rows on several share a block */
@@ -116,6 +124,7 @@ static void run_moe_route(struct op_test *t)
 			.large = true};
 
 		op_test_rows(t, &c, 0, 1);
+		op_test_rows(t, &c, 0, 16);
 		op_test_rows(t, &c, 0, 64);
 		op_test_rows(t, &c, 0, 8192);
 	}

@@ -24,7 +24,7 @@ for program in $programs; do
 		continue
 	fi
 	cp "$build/$program" "$dir.new/"
-	strip -g "$dir.new/$(basename "$program")"
+	strip "$dir.new/$(basename "$program")"
 done
 # One line of ldd: "name => path (address)"; "not found" has no path.
 for program in "$dir.new"/*; do
@@ -38,7 +38,7 @@ done | awk '{print $1, $3}' | sort -u | while read -r name path; do
 		continue
 	fi
 	cp -L "$path" "$dir.new/$name"
-	strip -g "$dir.new/$name"
+	strip "$dir.new/$name"
 done
 [ ! -e "$dir.new/.missing" ] || missing=1
 rm -f "$dir.new/.missing"

@@ -6,6 +6,8 @@
 #include <time.h>
 
 static uint64_t (*_Atomic replaced)(void);
+static _Atomic uint64_t looked_ns; /* 0: not yet */
+static _Atomic uint64_t slept_ns;  /* sum of the gaps */
 
 uint64_t clock_ns(void)
 {
@@ -16,6 +18,27 @@ uint64_t clock_ns(void)
 		return source();
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+void clock_look(void)
+{
+	uint64_t now = clock_ns();
+	uint64_t last = atomic_exchange_explicit(&looked_ns, now, memory_order_relaxed);
+
+	if (last != 0 && now > last && now - last >= CLOCK_GAP_NS)
+		atomic_fetch_add_explicit(&slept_ns, now - last, memory_order_relaxed);
+}
+
+uint64_t clock_ran_ns(void)
+{
+	return clock_ns() - atomic_load_explicit(&slept_ns, memory_order_relaxed);
+}
+
+uint64_t clock_ran_since(uint64_t began)
+{
+	int64_t ran = (int64_t)(clock_ran_ns() - began);
+
+	return ran > 0 ? (uint64_t)ran : 0;
 }
 
 uint64_t clock_unix_s(void)

@@ -9,6 +9,17 @@
 
 uint64_t clock_ns(void);
 uint64_t clock_unix_s(void);
+
+/* Time in which this process ran. A process that was stopped or frozen could not see what
+ * its devices did meanwhile, so a limit on them is measured with this clock. One thread,
+ * the one that judges, calls clock_look more often than every CLOCK_GAP_NS: a longer gap
+ * between two calls did not run. The others: any thread. clock_ran_ns falls back by a gap
+ * when that is found, so differences come from clock_ran_since, which then gives 0. */
+#define CLOCK_GAP_NS (500 * NS_PER_MS)
+void clock_look(void);
+uint64_t clock_ran_ns(void);
+uint64_t clock_ran_since(uint64_t began);
+
 /* NULL puts the real clock back. */
 void clock_replace(uint64_t (*source)(void));
 

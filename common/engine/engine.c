@@ -217,7 +217,6 @@ struct engine_counters engine_counters(const struct engine *e)
 uint64_t engine_stuck_ns(const struct engine *e)
 {
 	uint64_t since = atomic_load_explicit(&e->busy_since, memory_order_relaxed);
-	uint64_t now = clock_ns();
 
-	return since == 0 || now < since ? 0 : now - since;
+	return since == 0 ? 0 : clock_ran_since(since);
 }

@@ -174,8 +174,8 @@ const struct eng_result *engine_poll(struct engine *e);
 
 /* No rank is inside a pass or step between the two, nor is anything enqueued: for calls
  * that wait for devices (kernels/backend.h). engine_park waits for the end of what is
- * running; it is the one call that blocks. false: nothing ended within timeout_ns, and the
- * engine is of no use any more. */
+ * running; it is the one call that blocks. false: nothing ended within timeout_ns in
+ * which this process ran, and the engine is of no use any more. */
 MUST_CHECK bool engine_park(struct engine *e, uint64_t timeout_ns);
 void engine_unpark(struct engine *e);
 
@@ -198,7 +198,8 @@ struct engine_counters {
 	uint64_t allreduces, steps, passes, nan_rows, busy_ns;
 };
 struct engine_counters engine_counters(const struct engine *e);
-/* Nanoseconds since rank 0 took its oldest unfinished command; 0 when idle. */
+/* Nanoseconds that this process ran (clock_ran_ns) since rank 0 took its oldest
+ * unfinished command; 0 when idle. */
 uint64_t engine_stuck_ns(const struct engine *e);
 
 #endif

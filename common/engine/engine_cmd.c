@@ -261,17 +261,20 @@ static bool wait_parked(struct engine *e)
 bool engine_park(struct engine *e, uint64_t timeout_ns)
 {
 	struct command c = {.kind = CMD_PARK};
-	uint64_t began = clock_ns();
 	bool sent = false, parked = false;
+	uint64_t began;
 
+	clock_look();
+	began = clock_ran_ns();
 	/* Rank 0 empties the ring before it starts anything. */
-	while (!parked && clock_ns() - began <= timeout_ns) {
+	while (!parked && clock_ran_since(began) <= timeout_ns) {
 		if (!sent)
 			sent = chan_push(e->commands, &c);
 		if (sent)
 			parked = wait_parked(e);
 		else
 			sched_yield();
+		clock_look();
 	}
 	return parked;
 }

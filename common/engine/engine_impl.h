@@ -160,7 +160,7 @@ struct engine {
 	sem_t parked, unpark; /* rank 0 stands at a step boundary; it may go on */
 
 	_Atomic uint64_t n_allreduces, n_steps, n_passes, n_nan_rows, busy_ns;
-	_Atomic uint64_t busy_since; /* 0: rank 0 has nothing to do */
+	_Atomic uint64_t busy_since; /* clock_ran_ns; 0: rank 0 has nothing to do */
 };
 
 /* engine_load.c: weights into rank->weights_mem and the tables of struct weight. Bytes

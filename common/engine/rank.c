@@ -103,7 +103,7 @@ static bool lead_batch(struct leader *l, const struct batch *b, enum phase phase
 	uint64_t start = clock_ns();
 	status st;
 
-	atomic_store_explicit(&e->busy_since, start, memory_order_relaxed);
+	atomic_store_explicit(&e->busy_since, clock_ran_ns(), memory_order_relaxed);
 	slow_down();
 	if (fault_strikes(FAULT_hang_step))
 		hang();

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zmq.h>
 
 /* For what was accepted but not sent when a bus closes: enough for an answer that is on
@@ -298,6 +299,16 @@ bool bus_bound(const struct bus *b)
 		return true;
 	return lstat(path, &sb) == 0 && sb.st_dev == b->file_dev &&
 	       sb.st_ino == b->file_ino;
+}
+
+/* While the socket still listens: whoever wants the name meanwhile finds it in use, so
+ * the file that is removed is the one that was looked at. */
+void bus_remove_file(struct bus *b)
+{
+	const char *path = file_of(b->endpoint);
+
+	if (b->is_router && path != NULL && bus_bound(b) && unlink(path) != 0)
+		log_warn("socket %s cannot be removed: %s", path, strerror(errno));
 }
 
 /* No zmq_unbind before it: that ends the connections which came by the old file. */

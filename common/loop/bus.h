@@ -63,7 +63,8 @@ bool bus_bound(const struct bus *b);
  * of the old file stays open, so it is refused after BUS_BINDS_MAX. */
 #define BUS_BINDS_MAX 64u
 MUST_CHECK status bus_bind_again(struct bus *b, struct err *err);
-/* No callback comes after it. NULL is allowed. */
+/* No callback comes after it. An ipc file is removed while it is the bus's own. NULL is
+ * allowed. */
 void bus_close(struct bus *b);
 /* The endpoint as bound or connected (a port 0 or * is resolved). */
 const char *bus_endpoint(const struct bus *b);

@@ -50,6 +50,8 @@ void bus_read_monitor(struct bus *b);
 /* One message to bus_turn_message; false: the socket is empty. */
 bool bus_recv_one(struct bus *b);
 void bus_close_sockets(struct bus *b);
+/* What a ROUTER made to be found by; what is another's is left alone. */
+void bus_remove_file(struct bus *b);
 
 /* bus_turn.c: order. */
 void bus_turn_event(struct bus *b, int conn, bool connected);

@@ -104,6 +104,7 @@ void bus_close(struct bus *b)
 {
 	if (b == NULL)
 		return;
+	bus_remove_file(b);
 	if (b->net->draining) {
 		/* The message in hand may belong to it: its sockets go with it later. */
 		b->closed = true;

@@ -1,10 +1,10 @@
 /* The runtime directory and its paths. */
 #include "common/loop/runtime.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -98,36 +98,39 @@ status runtime_path(const struct runtime *rt, char out[RUNTIME_PATH_BYTES],
 	return ST_OK;
 }
 
-/* *answers is true on entry and cleared when nobody does. */
-static status somebody_answers(
+status runtime_answers(
 	const char *path, enum runtime_socket_kind kind, bool *answers, struct err *err)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int type = kind == RUNTIME_STREAM ? SOCK_STREAM : SOCK_SEQPACKET;
 	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	status st = ST_OK;
+	bool nobody = false;
 
 	if (fd < 0)
 		return err_set(err, ST_IO, "socket: %s", strerror(errno));
+	assert(strlen(path) < sizeof(to.sun_path));
 	memcpy(to.sun_path, path, strlen(path));
 	/* Refused: a file without a listener. EAGAIN is a listener with a full queue, and
 	 * EPROTOTYPE one of another kind. */
 	if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) < 0) {
 		if (errno == ECONNREFUSED || errno == ENOENT)
-			*answers = false;
+			nobody = true;
 		else if (errno != EAGAIN && errno != EPROTOTYPE)
 			st = err_set(
 				err, ST_IO, "connect to %s: %s", path, strerror(errno));
 	}
 	close(fd);
+	if (st == ST_OK)
+		*answers = !nobody;
 	return st;
 }
 
 status runtime_remove_stale(
 	const char *path, enum runtime_socket_kind kind, struct err *err)
 {
-	bool answers = true;
 	struct stat sb;
+	bool answers;
 	status st;
 
 	if (strlen(path) >= RUNTIME_PATH_BYTES)
@@ -141,7 +144,7 @@ status runtime_remove_stale(
 	}
 	if (!S_ISSOCK(sb.st_mode))
 		return err_set(err, ST_INVALID, "%s exists and is not a socket", path);
-	st = somebody_answers(path, kind, &answers, err);
+	st = runtime_answers(path, kind, &answers, err);
 	if (st != ST_OK)
 		return st;
 	if (answers)

@@ -4,6 +4,7 @@
 #define COMMON_LOOP_RUNTIME_H
 #include "common/base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* sizeof(sun_path): paths are at most 107 bytes and a zero. */
@@ -27,6 +28,9 @@ MUST_CHECK status runtime_path(const struct runtime *rt, char out[RUNTIME_PATH_B
 	struct err *err, const char *fmt, ...) PRINTF_LIKE(4, 5);
 
 enum runtime_socket_kind { RUNTIME_STREAM, RUNTIME_SEQPACKET };
+/* Whether somebody listens at the path; false: it may be free to be bound. */
+MUST_CHECK status runtime_answers(
+	const char *path, enum runtime_socket_kind kind, bool *answers, struct err *err);
 /* Before a bind: remove a socket file on which nobody answers. ST_PEER when somebody
  * does, ST_INVALID when the path is not a socket. No file is fine. */
 MUST_CHECK status runtime_remove_stale(

@@ -25,7 +25,8 @@ struct routers {
 	struct worker *w;
 	struct bus_net *net;
 	struct loop_dir *dir;
-	struct loop_timer beat;
+	struct loop_timer beat, again;
+	bool refused; /* nobody listened on a file of the last look */
 	struct router_link link[ROUTERS_MAX];
 	uint64_t last_turn_ns;
 	struct sink out; /* the message being encoded */

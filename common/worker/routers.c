@@ -13,6 +13,8 @@
 #include <string.h>
 
 #define RESCAN_MS 1000
+/* A file is there a moment before its socket listens. */
+#define LISTEN_MS 20
 #define SUFFIX    ".sock"
 
 static bool is_socket_name(const char *name)
@@ -30,20 +32,48 @@ static struct router_link *find_name(struct routers *s, const char *name)
 	return NULL;
 }
 
-static void found(struct routers *s, const char *name)
+/* Files of routers that were killed stay. Nobody listens there, so they get no place. */
+static bool is_served(const char *path)
 {
-	char endpoint[RUNTIME_PATH_BYTES + 160];
+	bool answers;
 	struct err err;
 
-	snprintf(endpoint, sizeof(endpoint), "ipc://%s/%.100s", s->w->runtime.routers,
-		name);
-	if (router_link_open(s, name, endpoint, &err) != ST_OK)
-		log_warn("%s", err.text);
+	if (runtime_answers(path, RUNTIME_STREAM, &answers, &err) == ST_OK)
+		return answers;
+	log_warn("%s", err.text);
+	return false;
 }
 
-/* A router whose socket file is gone will not come back at this name; one that still
- * answers is kept until it ends. */
-static void rescan(void *ctx)
+/* A file of the directory; the place of its router, or NULL: it has none. */
+static struct router_link *look_at(struct routers *s, const char *name)
+{
+	struct router_link *l = find_name(s, name);
+	char path[RUNTIME_PATH_BYTES];
+	char endpoint[RUNTIME_PATH_BYTES + 8];
+	struct err err;
+	status st;
+
+	if (l != NULL && l->state != LINK_DOWN)
+		return l;
+	st = runtime_path(&s->w->runtime, path, &err, "routers/%s", name);
+	if (st == ST_OK) {
+		if (!is_served(path)) {
+			s->refused = true;
+			return NULL;
+		}
+		if (l != NULL)
+			return l;
+		snprintf(endpoint, sizeof(endpoint), "ipc://%s", path);
+		st = router_link_open(s, name, endpoint, &err);
+	}
+	if (st != ST_OK)
+		log_warn("%s", err.text);
+	return find_name(s, name);
+}
+
+/* A router whose socket file is gone or dead will not come back by this connection; one
+ * that still speaks is kept until it ends. */
+static void look_through(void *ctx)
 {
 	struct routers *s = ctx;
 	bool seen[ROUTERS_MAX] = {false};
@@ -59,9 +89,7 @@ static void rescan(void *ctx)
 
 		if (!is_socket_name(e->d_name))
 			continue;
-		if (find_name(s, e->d_name) == NULL)
-			found(s, e->d_name);
-		l = find_name(s, e->d_name);
+		l = look_at(s, e->d_name);
 		if (l != NULL)
 			seen[l - s->link] = true;
 	}
@@ -69,6 +97,16 @@ static void rescan(void *ctx)
 	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
 		if (!seen[i] && s->link[i].state != LINK_LIVE)
 			router_link_close(&s->link[i]);
+}
+
+static void rescan(void *ctx)
+{
+	struct routers *s = ctx;
+
+	s->refused = false;
+	look_through(s);
+	if (s->refused)
+		loop_timer_start(s->w->loop, &s->again, LISTEN_MS, 0, look_through, s);
 }
 
 static void beat(void *ctx)
@@ -135,6 +173,7 @@ void routers_destroy(struct routers *s)
 		return;
 	if (s->dir != NULL)
 		loop_dir_close(s->dir);
+	loop_timer_stop(&s->again);
 	loop_timer_stop(&s->beat);
 	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
 		router_link_close(&s->link[i]);

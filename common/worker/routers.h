@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ROUTERS_MAX 16u
+#define ROUTERS_MAX 16u /* that live: a file on which nobody listens has no place */
 
 struct worker;
 struct routers;

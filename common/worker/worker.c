@@ -122,6 +122,7 @@ static void tick(void *ctx)
 	uint64_t every = notify_watchdog_ms();
 	uint64_t now = clock_ns();
 
+	clock_look();
 	check_device(w);
 	if (every == 0 || now < w->notify_due_ns || w->device_failed)
 		return;

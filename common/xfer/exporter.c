@@ -1,18 +1,13 @@
-/* The exporter: a listening socket and one entry per connected importer. An entry ends
- * with its link, and with it every claim that the importer held. */
+/* The exporter: one entry per connected importer. An entry ends with its link, and with
+ * it every claim that the importer held. */
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/loop/runtime.h"
 #include "common/xfer/exporter_impl.h"
 #include "common/xfer/probe.h"
 #include <assert.h>
-#include <dirent.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
-
-/* With no descriptor left, accepting again at once would spin. */
-#define ACCEPT_PAUSE_MS 100
 
 static void stop_links(struct exporter *x)
 {
@@ -75,7 +70,7 @@ static struct export_link *unused_entry(struct exporter *x)
 	return NULL;
 }
 
-static void admit(struct exporter *x, int fd)
+void exporter_admit(struct exporter *x, int fd)
 {
 	struct export_link *e = unused_entry(x);
 	struct err err;
@@ -95,94 +90,6 @@ static void admit(struct exporter *x, int fd)
 	x->n_links++;
 	loop_timer_start(x->side.loop, &e->open_timeout, x->side.timeout_ms, 0,
 		on_open_timeout, e);
-}
-
-static void accept_again(void *ctx)
-{
-	struct exporter *x = ctx;
-
-	loop_fd_start(x->watch, LOOP_READABLE);
-}
-
-static void on_acceptable(void *ctx, int listen_fd, unsigned events)
-{
-	struct exporter *x = ctx;
-	struct err err;
-	int fd;
-	status st;
-
-	(void)events;
-	while ((st = link_accept(listen_fd, &fd, &err)) == ST_OK)
-		admit(x, fd);
-	if (st == ST_AGAIN)
-		return;
-	log_warn("%s", err.text);
-	if (st != ST_LIMIT)
-		return; /* a stranger; the watch is level-triggered for the next one */
-	loop_fd_stop(x->watch);
-	loop_timer_start(
-		x->side.loop, &x->accept_pause, ACCEPT_PAUSE_MS, 0, accept_again, x);
-}
-
-static status make_path(struct exporter *x, struct err *err)
-{
-	int n = snprintf(x->path, sizeof(x->path), "%s/" XFER_LINK_NAME,
-		x->side.runtime_dir, x->side.id, x->side.incarnation);
-
-	if (n < 0 || (size_t)n >= sizeof(x->path))
-		return err_set(err, ST_INVALID,
-			"link path %s/" XFER_LINK_NAME " has %d bytes, at most %zu",
-			x->side.runtime_dir, x->side.id, x->side.incarnation, n,
-			sizeof(x->path) - 1);
-	return ST_OK;
-}
-
-/* A worker that was killed leaves its socket file; the next one of that id clears it
- * away. One that answers belongs to a worker that lives and stays. */
-static void sweep_earlier(const struct exporter *x)
-{
-	const char *dir = x->side.runtime_dir, *id = x->side.id;
-	char path[RUNTIME_PATH_BYTES];
-	DIR *d = opendir(dir);
-	struct dirent *entry;
-	struct err err;
-
-	while (d != NULL && (entry = readdir(d)) != NULL) {
-		size_t n = strlen(entry->d_name), n_id = strlen(id);
-
-		/* ID.%016x.link */
-		if (n != n_id + 22 || strncmp(entry->d_name, id, n_id) != 0 ||
-			entry->d_name[n_id] != '.' ||
-			strcmp(entry->d_name + n - 5, ".link") != 0)
-			continue;
-		if (snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) <
-				(int)sizeof(path) &&
-			runtime_remove_stale(path, RUNTIME_SEQPACKET, &err) != ST_OK)
-			log_debug("%s", err.text); /* it lives */
-	}
-	if (d != NULL)
-		closedir(d);
-}
-
-static status listen_and_watch(struct exporter *x, struct err *err)
-{
-	int fd = -1;
-	status st = make_path(x, err);
-
-	sweep_earlier(x);
-
-	if (st == ST_OK)
-		st = link_listen(x->path, &fd, err);
-	if (st != ST_OK)
-		return st;
-	st = loop_fd_open(&x->watch, x->side.loop, fd, on_acceptable, x, err);
-	if (st != ST_OK) {
-		close(fd);
-		(void)unlink(x->path);
-		return st;
-	}
-	loop_fd_start(x->watch, LOOP_READABLE);
-	return ST_OK;
 }
 
 status exporter_create(struct exporter **out, const struct xfer_side *side,
@@ -206,7 +113,7 @@ status exporter_create(struct exporter **out, const struct xfer_side *side,
 	if (st == ST_OK && x->ticket[0].kind == TICKET_CUDA_IPC)
 		st = probe_mark(side, err);
 	if (st == ST_OK)
-		st = listen_and_watch(x, err);
+		st = export_socket_open(x, err);
 	if (st != ST_OK) {
 		mem_free(x);
 		return st;
@@ -219,9 +126,7 @@ void exporter_destroy(struct exporter *x)
 {
 	if (x == NULL)
 		return;
-	(void)unlink(x->path); /* may be gone with its directory */
-	loop_timer_stop(&x->accept_pause);
-	loop_fd_close(x->watch, true);
+	export_socket_close(x);
 	stop_links(x);
 	export_digest_abandon(x);
 	export_stage_abandon(x);
@@ -230,7 +135,7 @@ void exporter_destroy(struct exporter *x)
 
 const char *exporter_path(const struct exporter *x)
 {
-	return x->path;
+	return x->socket.path;
 }
 
 uint32_t exporter_links(const struct exporter *x)

@@ -1,10 +1,12 @@
-/* The exporter's own structures, shared by its two files: exporter.c (sockets, links)
- * and exporter_msg.c (what importers ask for). */
+/* The exporter's own structures, shared by its files: exporter.c (links),
+ * exporter_socket.c (where they come from), exporter_msg.c and exporter_stage.c (what
+ * importers ask for). */
 #ifndef COMMON_XFER_EXPORTER_IMPL_H
 #define COMMON_XFER_EXPORTER_IMPL_H
 #include "common/loop/runtime.h"
 #include "common/xfer/link.h"
 #include "common/xfer/xfer.h"
+#include <sys/types.h>
 
 #define EXPORTER_LINKS_MAX 64u
 
@@ -23,14 +25,22 @@ struct export_link {
 
 struct export_digest; /* a digest being computed for a claim */
 
+struct export_socket {
+	char path[RUNTIME_PATH_BYTES];
+	dev_t dev; /* of the file as it was bound */
+	ino_t ino;
+	int fd; /* listens; the watch closes it */
+	struct loop_fd *watch;
+	struct loop_timer accept_pause, check;
+	bool lost; /* it is not there, and that was said */
+};
+
 struct exporter {
 	struct xfer_side side;
 	struct leases *leases;
 	uint64_t lease_ns;
-	char path[RUNTIME_PATH_BYTES];
 	struct arena_ticket ticket[RANKS_MAX];
-	struct loop_fd *watch; /* of the listening socket */
-	struct loop_timer accept_pause;
+	struct export_socket socket;
 	struct export_link entries[EXPORTER_LINKS_MAX];
 	uint32_t n_links;
 	uint64_t last_link;
@@ -41,6 +51,13 @@ struct exporter {
 
 struct export_link *exporter_link_find(struct exporter *x, uint64_t id);
 void exporter_link_end(struct export_link *e, const struct err *why);
+/* A connection that was accepted; takes fd. */
+void exporter_admit(struct exporter *x, int fd);
+
+/* exporter_socket.c: makes the path, binds, and looks every second whether the file is
+ * still there. */
+MUST_CHECK status export_socket_open(struct exporter *x, struct err *err);
+void export_socket_close(struct exporter *x);
 
 /* ctx: struct export_link. */
 MUST_CHECK status exporter_on_message(

@@ -33,6 +33,7 @@ struct peer {
 	struct link *link; /* OPENING, READY */
 	struct loop_timer retry, deadline;
 	struct err denied; /* the exporter's last word; code ST_OK: none */
+	struct err waits;  /* CONNECTING: why it is tried again */
 	struct peer_arenas arenas;
 	uint32_t tickets; /* bit per rank that arrived */
 	const struct transport_ops *transport;

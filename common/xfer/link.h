@@ -39,7 +39,8 @@ MUST_CHECK status link_listen(const char *path, int *fd, struct err *err);
 /* ST_AGAIN: nobody is waiting. ST_LIMIT: no descriptor is left, wait. Only the same user
  * is let in. */
 MUST_CHECK status link_accept(int listen_fd, int *fd, struct err *err);
-/* ST_AGAIN: the listener's queue is full, try later; ST_PEER: nobody is there. */
+/* ST_AGAIN: the listener's queue is full, or its file was removed and it will bind it
+ * anew: try later; ST_PEER: nobody is there. */
 MUST_CHECK status link_connect(const char *path, int *fd, struct err *err);
 
 #endif

@@ -91,10 +91,11 @@ status link_connect(const char *path, int *fd, struct err *err)
 		return st;
 	if (connect(s, (struct sockaddr *)&at, sizeof(at)) == 0) {
 		st = same_user(s, err);
-	} else if (errno == EAGAIN || errno == EINTR) {
-		st = ST_AGAIN;
 	} else {
-		st = err_set(err, ST_PEER, "connect to %s: %s", path, strerror(errno));
+		bool passes = errno == EAGAIN || errno == EINTR || errno == ENOENT;
+
+		st = err_set(err, passes ? ST_AGAIN : ST_PEER, "connect to %s: %s", path,
+			strerror(errno));
 	}
 	if (st != ST_OK) {
 		close(s);

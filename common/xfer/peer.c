@@ -103,9 +103,12 @@ static void on_deadline(void *ctx)
 	struct peer *peer = ctx;
 	struct err err;
 
-	(void)err_set(&err, ST_PEER, "%s within %u ms",
-		peer->state == PEER_CONNECTING ? "could not connect" : "no arenas came",
-		peer->importer->side.timeout_ms);
+	if (peer->state == PEER_CONNECTING)
+		(void)err_set(&err, ST_PEER, "not within %u ms: %s",
+			peer->importer->side.timeout_ms, peer->waits.text);
+	else
+		(void)err_set(&err, ST_PEER, "no arenas came within %u ms",
+			peer->importer->side.timeout_ms);
 	peer_end(peer, &err);
 }
 
@@ -327,13 +330,15 @@ static void try_connect(void *ctx)
 	int fd;
 	status st = link_connect(peer->path, &fd, &err);
 
-	if (st == ST_OK)
+	if (st == ST_OK) {
 		open_link(peer, fd);
-	else if (st == ST_AGAIN)
+	} else if (st == ST_AGAIN) {
+		peer->waits = err;
 		loop_timer_start(peer->importer->side.loop, &peer->retry, RETRY_MS, 0,
 			try_connect, peer);
-	else
+	} else {
 		peer_end(peer, &err);
+	}
 }
 
 status peer_start(

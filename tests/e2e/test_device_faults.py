@@ -1,5 +1,8 @@
 """A device that fails or hangs, in the engine or in a copy: the worker tells the routers and
-ends with status 4, its requests are begun again elsewhere or fail with a sentence."""
+ends with status 4, its requests are begun again elsewhere or fail with a sentence. A
+worker that was stopped itself is no such device."""
+import signal
+import threading
 import time
 
 import pytest
@@ -57,6 +60,29 @@ def test_without_replays_a_failed_device_is_a_clear_error(build, tmp_path, who, 
         assert time.monotonic() - begun < 8
         wait_for(lambda: ended_with_4(c, f"{who[0]}0"), 5)
         wait_for(lambda: ask(c, CONVERSATIONS[0]).status == 200, 20)
+
+
+@pytest.mark.parametrize("name,row,after", [("d0", COUNT, 1.0), ("p0", LONG, 0.2)])
+def test_a_worker_that_was_stopped_has_no_hung_device(build, tmp_path, name, row, after):
+    """Stopped for longer than device_timeout_s, several times, in the middle of a step or pass."""
+    slow = "--device-timeout-s 1 --debug-fault step_delay_ms="
+    flags = {"d0": {"decode_flags": slow + "20"},
+             "p0": {"prefill_flags": "--max-num-batched-tokens 64 " + slow + "200"}}[name]
+    got = []
+    with Cluster(tmp_path, build, **flags) as c:
+        pid = c.pid(name)
+        asking = threading.Thread(target=lambda: got.append(ask(c, row)))
+        asking.start()
+        for _ in range(3):
+            time.sleep(after)
+            c.kill(name, signal.SIGSTOP)
+            time.sleep(1.6)
+            c.kill(name, signal.SIGCONT)
+        assert not got, "it was stopped while it worked"
+        asking.join()
+        assert got[0].status == 200 and got[0].json()["choices"][0]["text"] == row["greedy_text"], got[0].body
+        assert c.pid(name) == pid and not ended_with_4(c, name)
+        assert c.metric("baton_workers_lost_total") == 0
 
 
 def test_a_worker_whose_device_hangs_can_be_stopped(build, tmp_path):

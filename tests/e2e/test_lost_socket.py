@@ -1,4 +1,4 @@
-"""The router's socket file is removed under it, as a cleaner of old files does."""
+"""A socket file, the router's or a worker's, is removed under it, as a cleaner of old files does."""
 import shutil
 import socket
 
@@ -22,8 +22,8 @@ def socket_file(cluster):
     return cluster.runtime / "routers" / "r0.sock"
 
 
-def errors(cluster):
-    return [line for line in cluster.log("r0").splitlines() if " error " in line]
+def errors(cluster, name="r0"):
+    return [line for line in cluster.log(name).splitlines() if line.split()[1:2] == ["error"]]
 
 
 def late_worker(build, cluster, role, name):
@@ -91,3 +91,26 @@ def test_what_cannot_be_mended_is_said_once_and_shown_until_it_can(build, cluste
         wait_for(lambda: in_fleet(cluster, "p9"), 10)
     finally:
         late.close()
+
+
+def test_the_link_of_a_prefill_worker_is_bound_again_and_new_decode_workers_find_it(build, cluster):
+    check_answers(cluster)  # d0 has its link
+    row = CONVERSATIONS[0]
+    link, = cluster.runtime.glob("p0.*.link")
+    stream = Stream(cluster, "/v1/completions", generate_body(row, prompt=row["prompt"], max_tokens=300,
+                                                              ignore_eos=True))
+    events = stream.events()
+    next(events)
+    link.unlink()
+    check_answers(cluster)  # over the link that is open
+    wait_for(lambda: errors(cluster, "p0"), SECONDS)
+    assert len(errors(cluster, "p0")) == 1
+    assert str(link) in errors(cluster, "p0")[0] and "bound anew" in errors(cluster, "p0")[0]
+    assert link.is_socket()
+    last = [choice for event in events for choice in event["choices"]][-1]
+    assert stream.done and last["finish_reason"] == "length"
+    cluster.kill("d0")  # the next one has no link yet
+    wait_for(lambda: cluster.rows()["d0"]["restarts"] == 1, 10)
+    wait_for(cluster.ready, 30)
+    check_answers(cluster)
+    assert len(errors(cluster, "p0")) == 1 and errors(cluster, "r0") == []

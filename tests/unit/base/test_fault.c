@@ -103,12 +103,21 @@ static void a_pause_holds_until_the_go_file_appears(void **state)
 	assert_int_equal(fault_step_delay_ms(), 0);
 }
 
+static void a_blow_falls_once_on_its_time(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_false(fault_strikes(FAULT_fail_step));
+}
+
 static void unknown_faults_are_refused_by_name(void **state)
 {
 	struct err err;
 
 	(void)state;
 	assert_int_equal(fault_configure("", "/tmp", &err), ST_OK);
+	assert_int_equal(fault_configure("fail_step=1", "/tmp", &err), ST_INVALID);
+	assert_non_null(strstr(err.text, "no fault points"));
 	assert_int_equal(fault_configure("pause@adopt", "/tmp", &err), ST_INVALID);
 	assert_non_null(strstr(err.text, "no fault points"));
 }

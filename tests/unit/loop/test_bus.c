@@ -2,6 +2,8 @@
 /* Two buses in one process over ipc: nothing lost or stuck, limits, opening, closing. */
 #include "unit/loop/bus_fixture.h"
 
+#include <fcntl.h>
+
 #define N_ECHO 100000u
 #define WINDOW 500u /* messages under way, so that no high-water mark is reached */
 
@@ -292,6 +294,32 @@ static void a_file_that_another_process_took_is_left_alone(void **state)
 	assert_true(bus_bound(f->router.bus));
 }
 
+static void its_file_goes_with_the_bus_and_that_of_another_stays(void **state)
+{
+	struct fixture *f = *state;
+	struct bus_options o = {.endpoint = f->endpoint,
+		.high_water = 10,
+		.batch = 8,
+		.events = &note_events,
+		.ctx = &f->router};
+	const char *path = f->endpoint + 6;
+	struct err err;
+	int fd;
+
+	assert_int_equal(bus_bind(&f->router.bus, f->net, &o, &err), ST_OK);
+	assert_int_equal(access(path, F_OK), 0);
+	bus_close(f->router.bus);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(bus_bind(&f->router.bus, f->net, &o, &err), ST_OK);
+	assert_int_equal(unlink(path), 0);
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	bus_close(f->router.bus);
+	f->router.bus = NULL;
+	assert_int_equal(access(path, F_OK), 0);
+}
+
 static void endpoints_that_would_be_open_to_others_are_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -338,6 +366,7 @@ int main(void)
 		T(a_live_socket_is_not_taken_over_and_a_stale_one_is),
 		T(a_removed_file_is_bound_again_beside_the_connections),
 		T(a_file_that_another_process_took_is_left_alone),
+		T(its_file_goes_with_the_bus_and_that_of_another_stays),
 		T(endpoints_that_would_be_open_to_others_are_refused),
 	};
 

@@ -257,6 +257,7 @@ static void exporter_killed_before_the_claim(void **state)
 {
 	struct world *w = *state;
 
+	needs_faults();
 	pause_at(w, "pause@claim");
 	start(w, false);
 	assert_true(loop_until(w->loop, is_held, w, 5000));
@@ -270,6 +271,7 @@ static void exporter_killed_between_claim_and_copy(void **state)
 {
 	struct world *w = *state;
 
+	needs_faults();
 	pause_at(w, "pause@pull");
 	start(w, false);
 	assert_true(loop_until(w->loop, is_paused, w, 5000));
@@ -331,6 +333,7 @@ static void a_stopped_exporter_ends_the_wait_and_may_come_back(void **state)
 {
 	struct world *w = *state;
 
+	needs_faults();
 	pause_at(w, "pause@claim");
 	start(w, false);
 	assert_true(loop_until(w->loop, is_held, w, 5000));
@@ -433,6 +436,7 @@ static void importer_killed_with_a_claim(void **state)
 	uint64_t lease;
 	int ends[2];
 
+	needs_faults();
 	kill_child(w); /* this time we export */
 	node_init(&p, w->loop, "p1", w->dir, &large_model, 1);
 	node_export(&p);

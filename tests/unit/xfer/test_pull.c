@@ -159,13 +159,21 @@ static void nobody_there_is_a_lost_peer(void **state)
 	struct place src, dst;
 	uint64_t lease = node_grant(&t->p, &src, 100, 5);
 	struct pull what;
+	struct puller p;
 	char path[128];
 
 	node_take(&t->d, &dst, 100);
 	what = pull_from(&t->p, &src, lease, &dst);
 	snprintf(path, sizeof(path), "%s/none.link", t->dir);
 	what.link_path = path;
-	refused(t, &what, ST_PEER, "No such file");
+	start_pull(&t->d, &what, &p);
+	loop_for(t->loop, 30);
+	assert_int_equal(0, p.n_done);
+	clock_offset += 6 * NS_PER_S;
+	wait_done(t->loop, &p);
+	assert_int_equal(ST_PEER, p.result.code);
+	says(&p.result.err, "not within 5000 ms: connect to");
+	says(&p.result.err, "No such file");
 	close(open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600));
 	refused(t, &what, ST_PEER, "onnection refused");
 	node_give(&t->d, &dst);
@@ -202,6 +210,7 @@ static void a_changed_source_fails_the_digest(void **state)
 	char go[128];
 	struct err err;
 
+	needs_faults();
 	node_take(&t->d, &dst, 100);
 	assert_int_equal(ST_OK, fault_configure("pause@pull", t->dir, &err));
 	what = pull_from(&t->p, &src, lease, &dst);

@@ -147,6 +147,7 @@ static void cancel_before_copying(void **state)
 	struct puller p;
 	struct err err;
 
+	needs_faults();
 	node_take(&t->d, &dst, 100);
 	what = pull_from(&t->p, &src, lease, &dst);
 	start_pull(&t->d, &what, &p); /* not connected yet */

@@ -9,7 +9,7 @@
 
 static const struct api_range penalty_range = {-2, 2, false, "a number from -2 to 2"};
 static const struct api_range repetition_range = {
-	0, 1000000, true, "a number above 0 and at most 1000000"};
+	0, 1000000, true, "a number above 0, as a 32-bit float too, and at most 1000000"};
 static const struct api_int_range choices_range = {
 	1, API_CHOICES_MAX, "an integer from 1 to 128"};
 static const struct api_int_range logprobs_range = {

@@ -8,7 +8,7 @@
 
 static const struct api_range temperature_range = {0, 2, false, "a number from 0 to 2"};
 static const struct api_range top_p_range = {
-	0, 1, true, "a number above 0 and at most 1"};
+	0, 1, true, "a number above 0, as a 32-bit float too, and at most 1"};
 static const struct api_int_range positive = {
 	1, INT64_MAX, "an integer from 1 to 9223372036854775807"};
 /* Nothing but the prompt comes back. */

@@ -11,7 +11,9 @@
 #define ECHO_BYTES 120
 
 /* The largest integer up to which every double that is whole is exact. */
-#define EXACT_F64 9007199254740992.0
+#define EXACT_F64  9007199254740992.0
+/* What no 64-bit integer reaches, as a double. */
+#define BEYOND_I64 9223372036854775808.0
 
 bool api_json_no_memory(struct api_error *e)
 {
@@ -62,6 +64,54 @@ static bool scan_bounds(
 	return true;
 }
 
+/* In value or below it, which scan_bounds has kept shallow. */
+static bool has_big_number(const json_t *value)
+{
+	const json_t *item;
+	const char *key;
+	size_t i;
+
+	if (json_is_real(value))
+		return fabs(json_real_value(value)) >= BEYOND_I64;
+	json_array_foreach(value, i, item)
+	{
+		if (has_big_number(item))
+			return true;
+	}
+	json_object_foreach((json_t *)(uintptr_t)value, key, item)
+	{
+		if (has_big_number(item))
+			return true;
+	}
+	return false;
+}
+
+/* An integer beyond 64 bits is JSON, but not for the parser. Read again with integers as
+ * doubles, the text shows which member holds it; its values are of no other use. */
+static bool name_big_integer(
+	struct bytes text, const json_error_t *bad, struct api_error *e)
+{
+	json_t *root, *value;
+	const char *key;
+	bool found = false;
+
+	root = json_loadb((const char *)text.at, text.len,
+		JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, NULL);
+	json_object_foreach(root, key, value)
+	{
+		found = has_big_number(value);
+		if (found) {
+			api_error_set(e, 400, "invalid_value", key,
+				"%.200s has an integer beyond 64 bits (line %d, column "
+				"%d).",
+				key, bad->line, bad->column);
+			break;
+		}
+	}
+	json_decref(root);
+	return found;
+}
+
 json_t *api_json_object(
 	struct bytes text, const char *what, const char *param, struct api_error *e)
 {
@@ -76,6 +126,10 @@ json_t *api_json_object(
 		return NULL;
 	root = json_loadb((const char *)text.at, text.len,
 		JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &bad);
+	if (root == NULL && param == NULL &&
+		json_error_code(&bad) == json_error_numeric_overflow &&
+		name_big_integer(text, &bad, e))
+		return NULL;
 	if (root == NULL) {
 		api_error_set(e, 400, "invalid_json", param,
 			"%s is not valid JSON: %s (line %d, column %d).", what, bad.text,
@@ -185,7 +239,7 @@ bool api_json_f64(const json_t *object, const char *name, const struct api_range
 		return api_json_refuse(e, name, v, range->text);
 	d = json_number_value(v);
 	if (!isfinite(d) || d < range->min || d > range->max ||
-		(range->open && d <= range->min))
+		(range->open && (float)d <= (float)range->min))
 		return api_json_refuse(e, name, v, range->text);
 	*out = d;
 	*has = true;

@@ -38,7 +38,8 @@ MUST_CHECK bool api_json_bool(const json_t *object, const char *name, bool *out,
 MUST_CHECK bool api_json_text(const json_t *object, const char *name, char **out,
 	size_t *len, struct api_error *e);
 
-/* A number from min (not itself when open) to max. */
+/* A number from min (not itself when open) to max. Workers compute in 32 bits: what is
+ * min there is min here. */
 struct api_range {
 	double min, max;
 	bool open;

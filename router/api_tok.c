@@ -103,8 +103,10 @@ bool api_parse_detokenize(
 		return false;
 	tokens = api_json_get(object, "tokens");
 	ok = api_json_text(object, "model", &req->model, NULL, e);
+	if (ok && !json_is_array(tokens))
+		ok = api_json_refuse(e, "tokens", tokens, "a list of token ids");
 	/* No tokens are a text too: the empty one. */
-	if (ok && !(json_is_array(tokens) && json_array_size(tokens) == 0))
+	if (ok && json_array_size(tokens) > 0)
 		ok = api_json_ids(tokens, "tokens", &req->ids, &req->n_ids, e);
 	if (!ok)
 		detok_request_release(req);

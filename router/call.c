@@ -240,6 +240,11 @@ static void end(struct served *s)
 	mem_give(call);
 }
 
+static void cut(struct served *s, const struct api_error *e)
+{
+	call_fail((struct call *)s, e, false);
+}
+
 /* ---- begin ---- */
 
 static void link_call(struct router *rt, struct call *call)
@@ -261,7 +266,7 @@ void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind)
 		reply_error(rt, req, &e, false);
 		return;
 	}
-	*call = (struct call){.served = {gone, end},
+	*call = (struct call){.served = {gone, end, cut},
 		.rt = rt,
 		.req = req,
 		.kind = kind,
@@ -315,11 +320,4 @@ void call_keepalive(struct router *rt, uint64_t now_ns)
 			(double)(now_ns - MIN(now_ns, call->written_ns)) >= silence &&
 			(call->begun || all_dispatched(call)))
 			call_write_keepalive(call);
-}
-
-void call_fail_all(struct router *rt, const struct api_error *e)
-{
-	for (struct call *call = rt->calls; call != NULL; call = call->next)
-		if (!call->answered && !call->gone)
-			call_fail(call, e, false);
 }

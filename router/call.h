@@ -59,8 +59,6 @@ struct call {
 void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind);
 /* Comments into silent streams. */
 void call_keepalive(struct router *rt, uint64_t now_ns);
-/* Every generation that is not over fails with this. */
-void call_fail_all(struct router *rt, const struct api_error *e);
 
 /* call_tokens.c: what request_ops needs. */
 bool call_deliver(void *router, struct request *r, const struct request_token *token);

@@ -142,6 +142,12 @@ void call_score(void *router, struct request *r, const struct msg_prompt_logprob
 		call_fail_size(c->call);
 }
 
+/* A choice may be queued after the prefill that it shares was dispatched. */
+static uint64_t between(uint64_t from, uint64_t to)
+{
+	return from != 0 && to > from ? to - from : 0;
+}
+
 static void keep_facts(struct call *call, struct choice *c, const struct request *r)
 {
 	c->n_prompt = r->n_prompt;
@@ -153,13 +159,10 @@ static void keep_facts(struct call *call, struct choice *c, const struct request
 		snprintf(call->d_name, sizeof(call->d_name), "%s", r->d_name);
 	if (r->transport[0] != 0)
 		snprintf(call->transport, sizeof(call->transport), "%s", r->transport);
-	if (r->dispatched_ns != 0)
-		call->queue_ns = MAX(call->queue_ns, r->dispatched_ns - r->queued_ns);
-	if (r->prefilled_ns != 0)
-		call->prefill_ns =
-			MAX(call->prefill_ns, r->prefilled_ns - r->dispatched_ns);
-	if (r->adopted_ns != 0)
-		call->handover_ns = MAX(call->handover_ns, r->adopted_ns - r->adopt_ns);
+	call->queue_ns = MAX(call->queue_ns, between(r->queued_ns, r->dispatched_ns));
+	call->prefill_ns =
+		MAX(call->prefill_ns, between(r->dispatched_ns, r->prefilled_ns));
+	call->handover_ns = MAX(call->handover_ns, between(r->adopt_ns, r->adopted_ns));
 }
 
 static void keep_finish(struct call *call, const struct request *r)
@@ -180,7 +183,7 @@ static void keep_finish(struct call *call, const struct request *r)
 
 static double seconds(uint64_t from, uint64_t to)
 {
-	return from != 0 && to > from ? (double)(to - from) / NS_PER_S : 0;
+	return (double)between(from, to) / NS_PER_S;
 }
 
 static void observe_end(struct metrics *m, const struct request *r)

@@ -9,37 +9,62 @@
 
 #include <inttypes.h>
 
+/* A request that no worker can take is passed by later ones that fit. When it has waited
+ * this long, room is kept for it. */
+#define LATE_NS   (2 * NS_PER_S)
+/* As many that do not fit are tried in a turn; who is behind them waits. */
+#define STUCK_MAX 16u
+
 /* Requests are many and stalls are rare. */
 #define STALL_CHECK_NS (100 * NS_PER_MS)
 
-static enum sched_why choose_p(
-	struct router *rt, const struct request *r, struct request_route *route)
+static bool is_late(uint64_t since_ns, uint64_t now_ns)
 {
+	return now_ns - MIN(since_ns, now_ns) >= LATE_NS;
+}
+
+static struct sched_demand demand_p(const struct request *r, uint64_t now_ns)
+{
+	return (struct sched_demand){.key = r->seq,
+		.tokens = r->n_ids,
+		.pages = request_prefill_hold(r).pages,
+		.late = is_late(r->queued_ns, now_ns)};
+}
+
+static struct sched_demand demand_d(const struct request *r, uint64_t now_ns)
+{
+	return (struct sched_demand){.key = r->seq,
+		.tokens = r->n_prompt + r->max_tokens,
+		.pages = request_decode_hold(r).pages,
+		.late = is_late(
+			r->state == RQ_PLACE ? r->place_ns : r->queued_ns, now_ns)};
+}
+
+static enum sched_why choose_p(struct router *rt, const struct request *r,
+	uint64_t now_ns, struct request_route *route)
+{
+	struct sched_demand d = demand_p(r, now_ns);
 	struct sched_worker w[FLEET_WORKERS_MAX];
 	uint32_t index[FLEET_WORKERS_MAX];
 	enum sched_why why;
 	int i;
 
 	route->p_hold = request_prefill_hold(r);
-	struct sched_demand d = {
-		.key = r->seq, .tokens = r->n_ids, .pages = route->p_hold.pages};
 	i = sched_prefill(w, fleet_snapshot(rt->fleet, WIRE_PREFILL, w, index), &d, &why);
 	route->p = i >= 0 ? fleet_at(rt->fleet, index[i]) : NULL;
 	return why;
 }
 
-static enum sched_why choose_d(
-	struct router *rt, const struct request *r, struct request_route *route)
+static enum sched_why choose_d(struct router *rt, const struct request *r,
+	uint64_t now_ns, struct request_route *route)
 {
+	struct sched_demand d = demand_d(r, now_ns);
 	struct sched_worker w[FLEET_WORKERS_MAX];
 	uint32_t index[FLEET_WORKERS_MAX];
 	enum sched_why why;
 	int i;
 
 	route->d_hold = request_decode_hold(r);
-	struct sched_demand d = {.key = r->seq,
-		.tokens = r->n_prompt + r->max_tokens,
-		.pages = route->d_hold.pages};
 	i = sched_decode(w, fleet_snapshot(rt->fleet, WIRE_DECODE, w, index), &d, &why);
 	route->d = i >= 0 ? fleet_at(rt->fleet, index[i]) : NULL;
 	return why;
@@ -122,48 +147,71 @@ static void place(struct router *rt, uint64_t now_ns)
 			continue;
 		if (r->d != NULL)
 			move(r, EV_PLACED, NULL);
-		else if (choose_d(rt, r, &route) == SCHED_OK)
+		else if (choose_d(rt, r, now_ns, &route) == SCHED_OK)
 			move(r, EV_PLACED, &route);
 	}
 }
 
-/* false: it stays. In order of arrival: a large request is not passed for ever by small
- * ones. */
-static bool dispatch(struct router *rt, struct request *r)
+/* The worker that it waits for takes no other until the end of this turn. */
+static void keep_room(struct router *rt, uint8_t role, const struct sched_demand *d)
+{
+	struct sched_worker w[FLEET_WORKERS_MAX];
+	uint32_t index[FLEET_WORKERS_MAX];
+	int i = sched_keep(w, fleet_snapshot(rt->fleet, role, w, index), d);
+
+	if (i >= 0)
+		fleet_at(rt->fleet, index[i])->kept = true;
+}
+
+/* false: it stays. */
+static bool dispatch(struct router *rt, struct request *r, uint64_t now_ns)
 {
 	struct request_route route = {0};
+	struct sched_demand lacks = demand_p(r, now_ns);
+	uint8_t role = WIRE_PREFILL;
 	enum sched_why why;
 
 	if (r->n_claims + 2 > REQUEST_CLAIMS_MAX)
 		return false;
-	why = choose_p(rt, r, &route);
-	if (why == SCHED_OK)
-		why = choose_d(rt, r, &route);
+	why = choose_p(rt, r, now_ns, &route);
+	if (why == SCHED_OK) {
+		why = choose_d(rt, r, now_ns, &route);
+		lacks = demand_d(r, now_ns);
+		role = WIRE_DECODE;
+	}
 	if (why == SCHED_TOO_LONG) {
 		end_waiting(rt, r, "no_workers", LIMIT_no_workers,
 			"No worker that is up serves sequences of this length.");
 		return true;
 	}
-	if (why != SCHED_OK)
+	if (why != SCHED_OK) {
+		if (lacks.late)
+			keep_room(rt, role, &lacks);
 		return false;
+	}
 	move(r, EV_DISPATCHED, &route);
 	return true;
 }
 
+/* In order of arrival as far as workers have room: a large request waits for room that
+ * small ones do not need, but they do not take it for ever. */
 static void dispatch_queued(struct router *rt, uint64_t now_ns)
 {
 	struct request *next;
-	bool stuck = false;
+	uint32_t stuck = 0;
 
 	for (struct request *r = rt->requests.queued.first; r != NULL; r = next) {
 		next = r->next;
 		/* Its leader waits for it, too. */
 		if (request_waits(r))
 			continue;
-		if (end_queued(rt, r, now_ns) || stuck || now_ns < r->not_before_ns)
+		if (end_queued(rt, r, now_ns) || stuck == STUCK_MAX ||
+			now_ns < r->not_before_ns)
 			continue;
-		stuck = !dispatch(rt, r);
+		stuck += !dispatch(rt, r, now_ns);
 	}
+	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++)
+		fleet_at(rt->fleet, i)->kept = false;
 }
 
 static void watch_roles(struct router *rt, uint64_t now_ns)

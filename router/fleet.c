@@ -328,10 +328,16 @@ uint32_t fleet_snapshot(const struct fleet *f, uint8_t role,
 			.key = w->key,
 			.alive = w->state == WORKER_KNOWN,
 			.draining = w->draining,
+			.kept = w->kept,
+			.untouched = w->held_slots == 0,
 			.slots = (uint32_t)credit(
 				w->slots, w->held_slots, w->slots_free, w->n_routers),
+			.slots_free = MIN(w->slots_free, w->slots),
+			.slots_all = w->slots,
 			.pages = credit(
 				w->pages, w->held_pages, w->pages_free, w->n_routers),
+			.pages_free = MIN(w->pages_free, w->pages),
+			.pages_all = w->pages,
 			.outstanding = MAX(w->held_tokens, w->queued_tokens),
 			.queue = w->full ? 0
 					 : f->options.queue_max -

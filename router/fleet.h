@@ -31,6 +31,7 @@ struct worker_view {
 	bool draining;
 	bool full;   /* it refused for want of room, and has not said anything since */
 	bool broken; /* a message to it could not be sent: to be declared lost */
+	bool kept;   /* its room is for a request that waits too long (dispatch.c) */
 	uint64_t heard_ns, hello_ns;
 	uint64_t key; /* of id and incarnation, for rendezvous */
 	/* from hello */

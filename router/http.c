@@ -1,22 +1,17 @@
-/* The HTTP server on the loop: sockets, libmicrohttpd's turn, time limits. Everything
- * that concerns one connection is in http_conn.c. */
+/* The HTTP server on the loop: libmicrohttpd's turn, time limits. Its sockets are in
+ * http_listen.c, what concerns one connection in http_conn.c. */
 #include "router/http_impl.h"
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#define BACKLOG           1024
 #define SWEEP_MS          250
 #define ACCEPTS_PER_EVENT 64
 /* Runs of libmicrohttpd in one turn before others get theirs. */
@@ -179,64 +174,6 @@ static void on_unix(void *ctx, int fd, unsigned events)
 	}
 }
 
-bool http_is_address(const char *host)
-{
-	struct in6_addr any;
-
-	return inet_pton(AF_INET6, host, &any) == 1 ||
-	       inet_pton(AF_INET, host, &any) == 1;
-}
-
-static status listen_tcp(struct http *h, struct err *err)
-{
-	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = htons(h->o.port)};
-	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons(h->o.port)};
-	bool six = inet_pton(AF_INET6, h->o.host, &a6.sin6_addr) == 1;
-	struct sockaddr *at = six ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4;
-	socklen_t len = six ? sizeof(a6) : sizeof(a4);
-	int on = 1, off = 0;
-
-	if (!six && inet_pton(AF_INET, h->o.host, &a4.sin_addr) != 1)
-		return err_set(
-			err, ST_INVALID, "host \"%s\" is no IP address", h->o.host);
-	h->listen_fd = socket(
-		six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (h->listen_fd < 0)
-		return err_set(err, ST_IO, "socket: %s", strerror(errno));
-	setsockopt(h->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (six)
-		setsockopt(h->listen_fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-	if (bind(h->listen_fd, at, len) != 0 || listen(h->listen_fd, BACKLOG) != 0 ||
-		getsockname(h->listen_fd, at, &len) != 0)
-		return err_set(err, ST_IO, "listen on %s port %u: %s", h->o.host,
-			h->o.port, strerror(errno));
-	h->port = ntohs(six ? a6.sin6_port : a4.sin_port);
-	return ST_OK;
-}
-
-static status listen_unix(struct http *h, struct err *err)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	struct stat st;
-
-	if (h->o.unix_path == NULL || h->o.unix_path[0] == '\0')
-		return ST_OK;
-	if (strlen(h->o.unix_path) >= sizeof(a.sun_path))
-		return err_set(err, ST_INVALID, "socket path \"%s\" is over %zu bytes",
-			h->o.unix_path, sizeof(a.sun_path) - 1);
-	memcpy(a.sun_path, h->o.unix_path, strlen(h->o.unix_path) + 1);
-	/* What a killed predecessor left; anything but a socket stays and makes bind
-	 * fail. */
-	if (lstat(h->o.unix_path, &st) == 0 && S_ISSOCK(st.st_mode))
-		unlink(h->o.unix_path);
-	h->unix_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (h->unix_fd < 0 || bind(h->unix_fd, (struct sockaddr *)&a, sizeof(a)) != 0 ||
-		listen(h->unix_fd, BACKLOG) != 0)
-		return err_set(
-			err, ST_IO, "listen on %s: %s", h->o.unix_path, strerror(errno));
-	return ST_OK;
-}
-
 __attribute__((format(printf, 2, 0))) static void on_mhd_log(
 	void *cls, const char *fmt, va_list ap)
 {
@@ -289,6 +226,8 @@ static void fill_defaults(struct http_options *o)
 		o->stream_max = defaults.stream_max;
 	if (o->headers_max == 0)
 		o->headers_max = defaults.headers_max;
+	if (o->memory_max == 0)
+		o->memory_max = UINT64_MAX;
 	if (o->connections_max == 0)
 		o->connections_max = defaults.connections_max;
 	if (o->idle_s == 0)
@@ -310,12 +249,7 @@ static void release(struct http *h)
 			(void)MHD_quiesce_daemon(h->daemon);
 		MHD_stop_daemon(h->daemon);
 	}
-	if (h->listen_fd >= 0)
-		close(h->listen_fd);
-	if (h->unix_fd >= 0) {
-		unlink(h->o.unix_path);
-		close(h->unix_fd);
-	}
+	http_listen_close(h);
 	mem_free(h);
 }
 
@@ -330,8 +264,7 @@ status http_create(struct http **out, const struct http_options *options,
 	h->unix_fd = -1;
 	h->ready_end = &h->ready;
 	fill_defaults(&h->o);
-	if (listen_tcp(h, err) != ST_OK || listen_unix(h, err) != ST_OK ||
-		start_daemon(h, err) != ST_OK) {
+	if (http_listen_open(h, err) != ST_OK || start_daemon(h, err) != ST_OK) {
 		release(h);
 		return err->code;
 	}
@@ -349,6 +282,18 @@ uint16_t http_port(const struct http *h)
 uint32_t http_connections(const struct http *h)
 {
 	return h->n_conns;
+}
+
+uint32_t http_requests(const struct http *h)
+{
+	return h->n_requests;
+}
+
+void http_each(struct http *h, void (*fn)(void *ctx, struct http_req *req), void *ctx)
+{
+	for (struct http_req *c = h->conns; c != NULL; c = c->next)
+		if (c->phase == HTTP_HANDED)
+			fn(ctx, c);
 }
 
 void http_quiesce(struct http *h)

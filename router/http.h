@@ -30,7 +30,10 @@ struct http_options {
 	size_t body_max;       /* bytes of a body; 0: 32 MiB */
 	size_t header_max;     /* bytes of all header lines; 0: 64 KiB */
 	size_t stream_max;     /* bytes waiting in one stream; 0: 16 MiB */
-	uint32_t headers_max;  /* header lines; 0: 100 */
+	/* mem_taken() from which on bodies are refused, so that small requests (probes,
+	 * metrics) find memory while large ones do not; 0: when mem_take refuses. */
+	uint64_t memory_max;
+	uint32_t headers_max;     /* header lines; 0: 100 */
 	uint32_t connections_max; /* 0: 4096 */
 	uint32_t idle_s;          /* a connection without a request; 0: 75 */
 	uint32_t read_s;          /* from request line to end of body, else 408; 0: 60 */
@@ -47,12 +50,18 @@ struct http_handler {
 	void (*on_refused)(void *ctx, unsigned http_code); /* may be NULL */
 };
 
-/* Listens at return. ST_IO: the address cannot be bound, with the reason. */
+/* Listens at return. ST_IO: the address cannot be bound, with the reason. A Unix socket
+ * that nobody listens on is replaced; one in use, or what is no socket, is refused. */
 MUST_CHECK status http_create(struct http **out, const struct http_options *options,
 	const struct http_handler *handler, struct err *err);
 uint16_t http_port(const struct http *h);
 /* Open connections, suspended ones included. */
 uint32_t http_connections(const struct http *h);
+/* Requests between on_request and on_end: worked on, or answered and not yet wholly in
+ * the kernel because the client reads slowly. */
+uint32_t http_requests(const struct http *h);
+/* Each of them; fn may answer it. */
+void http_each(struct http *h, void (*fn)(void *ctx, struct http_req *req), void *ctx);
 /* Stop accepting; what is open goes on, each answer closes its connection. */
 void http_quiesce(struct http *h);
 /* Cuts what is unfinished (on_gone where it applies, then on_end), closes all. */
@@ -61,7 +70,7 @@ void http_destroy(struct http *h);
 /* The text of an IPv4 or IPv6 address. */
 bool http_is_address(const char *host);
 
-/* Of a request; borrowed until on_end returns. */
+/* Of a request; borrowed until on_end returns, the body until it is answered. */
 const char *http_method(const struct http_req *req); /* as sent: "GET", "HEAD" ... */
 const char *http_path(const struct http_req *req);   /* unescaped, without the query */
 /* Value of a query argument ("" when it has none), NULL when absent. */
@@ -90,9 +99,13 @@ bool http_delivered(const struct http_req *req);
  * At most HTTP_HEADERS_OUT; value must hold no control characters. */
 void http_header_add(struct http_req *req, const char *name, const char *value);
 /* Answer in full, once; also from on_request. body is copied. A HEAD request gets the
- * same headers and no body. No-op after gone. */
+ * same headers and no body. No-op after gone. Without memory for it the answer is 503
+ * with Retry-After. */
 void http_respond(struct http_req *req, unsigned http_code, const char *content_type,
 	struct bytes body);
+/* The same; the bytes are taken out of body, which the caller still releases. */
+void http_respond_take(struct http_req *req, unsigned http_code, const char *content_type,
+	struct sink *body);
 
 /* Or answer in pieces. begin sends the status line and headers with the first piece;
  * each write becomes one chunk (one write(2)) as long as the client keeps up. */

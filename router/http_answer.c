@@ -2,6 +2,7 @@
 #include "router/http_impl.h"
 
 #include "common/base/clock.h"
+#include "common/base/mem.h"
 
 #include <assert.h>
 #include <string.h>
@@ -140,6 +141,43 @@ static bool finish_response(
 	return ok;
 }
 
+/* Not even the answer fits into the budget: one that takes nothing from it, on a
+ * connection that then ends. */
+static void replace_answer(struct http_req *req, unsigned *http_code)
+{
+	sink_release(&req->out);
+	sink_release(&req->header_text);
+	req->n_headers = 0;
+	req->response = MHD_create_response_from_buffer(strlen(http_no_memory),
+		(void *)(uintptr_t)http_no_memory, MHD_RESPMEM_PERSISTENT);
+	if (req->response != NULL) {
+		MHD_add_response_header(req->response, "Retry-After", HTTP_RETRY_S);
+		MHD_add_response_header(req->response, "Connection", "close");
+	}
+	*http_code = 503;
+}
+
+/* The answer stands in `out`. */
+static void respond(struct http_req *req, unsigned http_code, const char *content_type)
+{
+	size_t len = req->out.len;
+
+	if (req->out.full || req->header_text.full) {
+		len = strlen(http_no_memory);
+		content_type = "application/json";
+		replace_answer(req, &http_code);
+	} else {
+		req->response = MHD_create_response_from_buffer(
+			len, req->out.at, MHD_RESPMEM_PERSISTENT);
+	}
+	/* A client that reads slowly holds its answer, not what it asked. */
+	sink_release(&req->body);
+	if (!finish_response(req, http_code, content_type))
+		return;
+	req->complete = true;
+	req->sent = len;
+}
+
 void http_respond(struct http_req *req, unsigned http_code, const char *content_type,
 	struct bytes body)
 {
@@ -147,13 +185,31 @@ void http_respond(struct http_req *req, unsigned http_code, const char *content_
 		return;
 	assert(req->phase == HTTP_HANDED && req->status == 0);
 	sink_put(&req->out, body.at, body.len);
-	if (!req->out.full)
-		req->response = MHD_create_response_from_buffer(
-			req->out.len, req->out.at, MHD_RESPMEM_PERSISTENT);
-	if (!finish_response(req, http_code, content_type))
+	respond(req, http_code, content_type);
+}
+
+/* An answer may wait long for its reader: without the room that it grew into. */
+static void drop_spare(struct sink *s)
+{
+	uint8_t *at = s->at != NULL ? mem_regrow(s->at, s->len + 1) : NULL;
+
+	if (at != NULL) {
+		s->at = at;
+		s->cap = s->len + 1;
+	}
+}
+
+void http_respond_take(struct http_req *req, unsigned http_code, const char *content_type,
+	struct sink *body)
+{
+	if (req->gone || req->cut)
 		return;
-	req->complete = true;
-	req->sent = body.len;
+	assert(req->phase == HTTP_HANDED && req->status == 0);
+	sink_release(&req->out);
+	req->out = *body;
+	sink_init(body, body->max);
+	drop_spare(&req->out);
+	respond(req, http_code, content_type);
 }
 
 /* The pieces of a stream stand in `out`, each behind its length. */

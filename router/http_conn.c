@@ -140,6 +140,10 @@ static void take_body(struct http_req *req, const char *data, size_t len)
 		http_refuse_raw(req, 413, "body_too_large", text);
 		return;
 	}
+	/* A sink that is full at least doubles. */
+	if (req->body.len + len >= req->body.cap &&
+		mem_taken() + MAX(req->body.cap, len) > req->h->o.memory_max)
+		req->body.full = true;
 	sink_put(&req->body, data, len);
 	if (req->body.full) {
 		req->phase = HTTP_REFUSED;
@@ -199,6 +203,7 @@ static enum MHD_Result hand_over(struct http_req *req)
 	struct http *h = req->h;
 
 	req->phase = HTTP_HANDED;
+	h->n_requests++;
 	req->in_handler = true;
 	h->handler.on_request(h->handler.ctx, req);
 	req->in_handler = false;
@@ -282,6 +287,7 @@ void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 		if (!req->complete)
 			http_conn_cut(req);
 		req->gone = true;
+		h->n_requests--;
 		h->handler.on_end(h->handler.ctx, req);
 	}
 	http_forget_ready(req);

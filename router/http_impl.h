@@ -5,10 +5,14 @@
 #include "router/http.h"
 
 #include <microhttpd.h>
+#include <sys/types.h>
 
 /* After a refusal in mid-body: how long what still comes is read and dropped, so that
  * the client sees the answer and not a reset. */
 #define HTTP_LINGER_NS (2 * UINT64_C(1000000000))
+
+/* Retry-After of an answer about memory: it comes back as soon as answers are read. */
+#define HTTP_RETRY_S "2"
 
 /* Where the request of a connection is. Written by http_conn.c alone. */
 enum http_phase {
@@ -69,14 +73,22 @@ struct http {
 	struct loop_fd *unix_watch;
 	struct loop_timer timeout, sweep;
 	int listen_fd, unix_fd;
+	dev_t unix_dev; /* the file that unix_fd is bound to; ino 0: none */
+	ino_t unix_ino;
 	uint16_t port;
 	uint32_t n_conns;
+	uint32_t n_requests; /* given to the handler and not ended */
 	bool must_run;
 	bool quiesced;
 	bool stopping;
 	struct http_req *conns;
 	struct http_req *ready, **ready_end;
 };
+
+/* http_listen.c: the TCP socket and, if one is wanted, the Unix socket. */
+MUST_CHECK status http_listen_open(struct http *h, struct err *err);
+/* Also when open failed half-way. Of the Unix socket's file only the own one goes. */
+void http_listen_close(struct http *h);
 
 /* http.c: look at req in this turn. */
 void http_mark_ready(struct http_req *req);
@@ -108,6 +120,8 @@ enum MHD_Result http_refuse_queue(
 	struct http_req *req, unsigned http_code, const char *code, const char *text);
 void http_refuse_raw(
 	struct http_req *req, unsigned http_code, const char *code, const char *text);
+/* The error for which no request memory is needed. */
+extern const char http_no_memory[];
 /* What is wrong with the header lines, or true. */
 struct http_fault {
 	unsigned status;

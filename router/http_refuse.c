@@ -113,23 +113,41 @@ static void count_refusal(struct http_req *req, unsigned http_code)
 		handler->on_refused(handler->ctx, http_code);
 }
 
+const char http_no_memory[] =
+	"{\"error\":{\"message\":\"The server has no memory for this request now.\","
+	"\"type\":\"server_error\",\"param\":null,\"code\":\"overloaded\"}}";
+
+/* The text of an error, in body if there is memory for it. */
+static const char *make_error(
+	struct sink *body, unsigned *http_code, const char *code, const char *text)
+{
+	sink_init(body, 4096);
+	put_error(body, *http_code, code, text);
+	if (!body->full)
+		return sink_cstr(body);
+	*http_code = 503;
+	return http_no_memory;
+}
+
 enum MHD_Result http_refuse_queue(
 	struct http_req *req, unsigned http_code, const char *code, const char *text)
 {
 	struct MHD_Response *r;
 	enum MHD_Result ok;
 	struct sink body;
+	const char *json = make_error(&body, &http_code, code, text);
 
 	count_refusal(req, http_code);
-	sink_init(&body, 4096);
-	put_error(&body, http_code, code, text);
-	r = MHD_create_response_from_buffer(body.len, body.at, MHD_RESPMEM_MUST_COPY);
+	r = MHD_create_response_from_buffer(
+		strlen(json), (void *)(uintptr_t)json, MHD_RESPMEM_MUST_COPY);
 	sink_release(&body);
 	if (r == NULL)
 		return MHD_NO;
 	MHD_add_response_header(r, "Content-Type", "application/json");
 	MHD_add_response_header(r, "X-Request-Id", req->id);
 	MHD_add_response_header(r, "Connection", "close");
+	if (http_code == 503)
+		MHD_add_response_header(r, "Retry-After", HTTP_RETRY_S);
 	ok = MHD_queue_response(req->conn, http_code, r);
 	MHD_destroy_response(r);
 	return ok;
@@ -142,24 +160,27 @@ enum MHD_Result http_refuse_queue(
 void http_refuse_raw(
 	struct http_req *req, unsigned http_code, const char *code, const char *text)
 {
-	struct sink body, all;
+	const char *json;
+	struct sink body;
+	char all[6144];
 	ssize_t sent;
+	int n;
 
+	/* First: the error may need the memory that the body took. */
+	sink_release(&req->body);
+	json = make_error(&body, &http_code, code, text);
 	count_refusal(req, http_code);
-	sink_init(&body, 4096);
-	sink_init(&all, 8192);
-	put_error(&body, http_code, code, text);
-	sink_fmt(&all,
+	n = snprintf(all, sizeof(all),
 		"HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
-		"Content-Length: %zu\r\nConnection: close\r\nX-Request-Id: %s\r\n\r\n",
-		http_code, MHD_get_reason_phrase_for(http_code), body.len, req->id);
-	sink_put(&all, body.at, body.len);
+		"Content-Length: %zu\r\nConnection: close\r\n%sX-Request-Id: %s\r\n"
+		"\r\n%s",
+		http_code, MHD_get_reason_phrase_for(http_code), strlen(json),
+		http_code == 503 ? "Retry-After: " HTTP_RETRY_S "\r\n" : "", req->id,
+		json);
 	/* The buffer of a socket on which nothing was written takes this whole; if not,
 	 * the client is one that does not read. */
-	sent = send(req->fd, all.at, all.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+	sent = send(req->fd, all, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
 	(void)sent;
 	shutdown(req->fd, SHUT_WR);
 	sink_release(&body);
-	sink_release(&all);
-	sink_release(&req->body);
 }

@@ -135,6 +135,7 @@ struct metrics_scene {
 	const char *model;
 	const char *router;
 	uint32_t connections;
+	uint32_t open_requests;
 	uint32_t template_children;
 	uint64_t template_restarts;
 	uint64_t memory_bytes;

@@ -310,6 +310,9 @@ static void put_gauges(struct sink *out, const struct metrics_scene *s)
 		"1 while workers cannot join, because the socket's file was removed",
 		s->socket_lost);
 	gauge(out, s, "baton_http_connections", "open connections", s->connections);
+	gauge(out, s, "baton_http_requests",
+		"other requests that are worked on, or whose answer is not yet written",
+		s->open_requests);
 	gauge(out, s, "baton_template_children", "template processes up",
 		s->template_children);
 	gauge(out, s, "baton_request_memory_bytes", "memory of requests in use",

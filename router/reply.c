@@ -44,7 +44,7 @@ void reply_error(
 	sink_release(&body);
 }
 
-void reply_json(struct http_req *req, unsigned http_code, const struct sink *body)
+void reply_json(struct http_req *req, unsigned http_code, struct sink *body)
 {
-	http_respond(req, http_code, "application/json", sink_bytes(body));
+	http_respond_take(req, http_code, "application/json", body);
 }

@@ -8,13 +8,16 @@
 struct served {
 	void (*gone)(struct served *s); /* on_gone of http.h */
 	void (*end)(struct served *s);  /* on_end */
+	/* The router stops: this is its answer, if it has none yet. */
+	void (*cut)(struct served *s, const struct api_error *e);
 };
 
 /* 503 gets Retry-After, from how fast the queue moves; while draining also Connection:
  * close. no_retry: x-should-retry: false. */
 void reply_error(struct router *rt, struct http_req *req, const struct api_error *e,
 	bool no_retry);
-void reply_json(struct http_req *req, unsigned http_code, const struct sink *body);
+/* The bytes are taken out of body. */
+void reply_json(struct http_req *req, unsigned http_code, struct sink *body);
 /* Seconds until a place in the queue should be free, 1 to 60. */
 unsigned reply_retry_after_s(struct router *rt);
 

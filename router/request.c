@@ -2,6 +2,7 @@
 #include "router/request_impl.h"
 
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/mem.h"
 
 #include <assert.h>
@@ -9,7 +10,8 @@
 
 /* A request that was sent back is not sent again at once, or two sides that disagree
  * would talk in circles. */
-#define AGAIN_NS (50 * NS_PER_MS)
+#define AGAIN_NS        (50 * NS_PER_MS)
+#define AGAIN_SPREAD_NS (500 * NS_PER_MS) /* a beat */
 
 /* Tries to pull one lease, before the prompt is prefilled again. */
 #define PULLS_MAX 3u
@@ -151,13 +153,27 @@ static void note_queued(struct request *r, const void *what)
 	r->queued_ns = clock_ns();
 }
 
+/* w NULL: it is gone; m NULL: it did not say why. Routers that found the same worker full
+ * wait for the same beat of it, so each lets another time pass. */
+static uint64_t pause_of(const struct request *r, const struct worker_view *w,
+	const struct msg_rejected *m)
+{
+	uint64_t spread;
+
+	if (w == NULL || w->n_routers <= 1 || m == NULL || m->reason != REJECT_FULL)
+		return AGAIN_NS;
+	spread = hash64_u64(hash64_u64(r->set->salt, r->seq), clock_ns());
+	return AGAIN_NS + spread % AGAIN_SPREAD_NS;
+}
+
 /* p does not want it now: as if it had never been sent, but for the waiting. */
 static void requeue(struct request *r, const void *what)
 {
 	(void)what;
+	r->not_before_ns = clock_ns() + pause_of(r, r->p, what);
 	r->p = NULL;
 	request_unreserve(r);
-	r->not_before_ns = clock_ns() + AGAIN_NS;
+	r->dispatched_ns = 0;
 }
 
 /* Only in QUEUED, where every replay begins. */
@@ -180,6 +196,7 @@ static void replay(struct request *r, const void *what)
 	r->set->replays++;
 	r->attempt++;
 	r->queued_ns = clock_ns();
+	r->dispatched_ns = r->prefilled_ns = r->adopt_ns = r->adopted_ns = 0;
 }
 
 /* d is gone, does not want it now, or could not pull it. A lease that nobody can pull
@@ -188,9 +205,9 @@ static void place_again(struct request *r, const void *what)
 {
 	const struct msg_rejected *m = what; /* NULL: d is gone */
 
+	r->not_before_ns = clock_ns() + pause_of(r, r->d, m);
 	r->d = NULL;
 	r->adopt_sent = false;
-	r->not_before_ns = clock_ns() + AGAIN_NS;
 	if (m != NULL && m->reason == REJECT_SOURCE)
 		r->pulls_failed++;
 	if (!r->leased || r->pulls_failed >= PULLS_MAX)

@@ -177,7 +177,8 @@ struct request {
 	struct api_error error;
 	bool no_retry; /* the client must not send it again by itself */
 
-	/* facts for log and metrics; ns of clock_ns, 0: did not happen */
+	/* facts for log and metrics; ns of clock_ns, 0: did not happen. From queued_ns
+	 * to adopted_ns they are of one attempt: a replay forgets them. */
 	uint64_t begun_ns, queued_ns, dispatched_ns, prefilled_ns, adopt_ns, adopted_ns,
 		done_ns, place_ns;
 	uint64_t moved_ns; /* the last event of any kind */

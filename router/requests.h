@@ -14,6 +14,7 @@ struct requests {
 	void *self;
 	uint32_t max_replays;
 	uint32_t n_vocab; /* ids at and above it are no tokens */
+	uint64_t salt;    /* differs between routers */
 	uint32_t capacity, n, n_free;
 	struct request **slot; /* [capacity]; NULL: free */
 	uint32_t *free_slot;   /* [capacity] */

@@ -129,6 +129,11 @@ static status check_all(const void *values, struct err *err)
 		return err_set(err, ST_INVALID,
 			"silent_ms %llu is less than two beats of %llu ms",
 			(unsigned long long)c->silent_ms, (unsigned long long)c->beat_ms);
+	if (c->request_memory_mb < c->body_max_mb)
+		return err_set(err, ST_INVALID,
+			"request_memory_mb %llu is less than body_max_mb %llu",
+			(unsigned long long)c->request_memory_mb,
+			(unsigned long long)c->body_max_mb);
 	if (c->lost_ms < c->silent_ms)
 		return err_set(err, ST_INVALID,
 			"lost_ms %llu is less than silent_ms %llu",

@@ -89,6 +89,7 @@ static void metrics(struct router *rt, struct http_req *req)
 		.model = rt->name[0],
 		.router = rt->conf->id,
 		.connections = http_connections(rt->http),
+		.open_requests = http_requests(rt->http) - 1,
 		.memory_bytes = mem_taken(),
 		.draining = rt->draining,
 		.socket_lost = rt->socket_lost,
@@ -228,6 +229,21 @@ static void on_end(void *ctx, struct http_req *req)
 	else
 		log_debug("outcome req=%s path=%.200s status=%u total_ms=%.1f",
 			http_id(req), http_path(req), code, total_ms);
+}
+
+static void cut(void *error, struct http_req *req)
+{
+	struct served *s = http_user(req);
+
+	if (s != NULL)
+		s->cut(s, error);
+}
+
+void routes_cut_all(struct router *rt, const struct api_error *e)
+{
+	struct api_error copy = *e;
+
+	http_each(rt->http, cut, &copy);
 }
 
 static void on_refused(void *ctx, unsigned http_code)

@@ -5,5 +5,7 @@
 
 /* ctx is the router. */
 struct http_handler routes_handler(struct router *rt);
+/* Whatever is worked on is answered with e. */
+void routes_cut_all(struct router *rt, const struct api_error *e);
 
 #endif

@@ -26,6 +26,21 @@ const char *sched_why_text(enum sched_why why)
 	return "?";
 }
 
+/* Shares keep routers from promising the same room twice, but a share can be smaller than
+ * one request, and other routers can take what comes free each time. So one request per
+ * router may go beyond: into what the worker says is free; when it is late, to a worker
+ * that is busy with others, where it waits in the queue that they all have in common. */
+static bool has_room(const struct sched_worker *w, const struct sched_demand *d)
+{
+	if (w->slots > 0 && w->pages >= d->pages)
+		return true;
+	if (!w->untouched)
+		return false;
+	if (w->slots_free > 0 && w->pages_free >= d->pages)
+		return true;
+	return d->late && w->slots_all > 0 && w->pages_all >= d->pages;
+}
+
 /* What keeps this worker from taking the demand. */
 static enum sched_why fits(const struct sched_worker *w, const struct sched_demand *d)
 {
@@ -35,7 +50,7 @@ static enum sched_why fits(const struct sched_worker *w, const struct sched_dema
 		return SCHED_DRAINING;
 	if (d->tokens > w->len_max)
 		return SCHED_TOO_LONG;
-	if (w->slots == 0 || w->pages < d->pages || w->queue == 0)
+	if (w->kept || w->queue == 0 || !has_room(w, d))
 		return SCHED_BUSY;
 	return SCHED_OK;
 }
@@ -85,4 +100,20 @@ int sched_decode(const struct sched_worker *w, uint32_t n, const struct sched_de
 	enum sched_why *why)
 {
 	return pick(w, n, d, more_credits, why);
+}
+
+int sched_keep(const struct sched_worker *w, uint32_t n, const struct sched_demand *d)
+{
+	int best = -1;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (!w[i].alive || w[i].draining || w[i].kept ||
+			d->tokens > w[i].len_max || w[i].slots_all == 0 ||
+			w[i].pages_all < d->pages)
+			continue;
+		if (best < 0 || w[i].pages > w[best].pages ||
+			(w[i].pages == w[best].pages && w[i].slots > w[best].slots))
+			best = (int)i;
+	}
+	return best;
 }

@@ -10,8 +10,12 @@ struct sched_worker {
 	uint64_t key; /* hash of id and incarnation, for ties */
 	bool alive;   /* said hello, heard of lately */
 	bool draining;
-	uint32_t slots;       /* usable state slots */
-	uint64_t pages;       /* usable KV pages */
+	bool kept;      /* for another request, which waits for its room */
+	bool untouched; /* this router holds nothing there */
+	/* State slots and KV pages: this router's share of what is free, what the worker
+	 * last said is free, and all there are. */
+	uint32_t slots, slots_free, slots_all;
+	uint64_t pages, pages_free, pages_all;
 	uint64_t outstanding; /* prefill: tokens waiting or running there */
 	uint32_t queue;       /* usable queue places */
 	uint32_t len_max;     /* tokens of one sequence */
@@ -22,6 +26,7 @@ struct sched_demand {
 	uint32_t tokens; /* that the sequence will need at most (prefill: ids; decode:
 			    all) */
 	uint64_t pages;
+	bool late; /* it has waited long */
 };
 
 /* Why nobody was chosen; the largest one seen wins, so BUSY hides a draining worker. */
@@ -39,6 +44,9 @@ int sched_prefill(const struct sched_worker *w, uint32_t n, const struct sched_d
 /* Most free slots (they bound concurrency for short sequences), then most free pages. */
 int sched_decode(const struct sched_worker *w, uint32_t n, const struct sched_demand *d,
 	enum sched_why *why);
+/* The worker that a late request should wait for: one that could hold it when idle and
+ * has most of its pages free. Index or -1. */
+int sched_keep(const struct sched_worker *w, uint32_t n, const struct sched_demand *d);
 /* Ties go to the highest rendezvous weight, so equal workers share requests evenly and
  * the choice does not move when an unrelated worker comes or goes. */
 uint64_t sched_weight(uint64_t worker_key, uint64_t request_key);

@@ -27,6 +27,8 @@
 #define WORKER_QUEUE_MAX   4096u
 #define PROBE_STUCK_MS     5000u
 #define TEMPLATE_QUEUE_MAX 256u
+/* This part of the request memory is not for bodies. */
+#define BODY_RESERVE       16u
 
 /* ---- what the parts share ---- */
 
@@ -221,6 +223,7 @@ static void make_tables(struct router *rt)
 	requests_init(&rt->requests, (uint32_t)conf->max_queued + RUNNING_MAX, &ops, rt);
 	rt->requests.max_replays = (uint32_t)conf->max_replays;
 	rt->requests.n_vocab = tokenizer_n_tokens(rt->tokenizer);
+	rt->requests.salt = rt->incarnation;
 	rt->msg = mem_alloc(1, wire_size_max());
 	sink_init(&rt->out, WIRE_MAX_BYTES);
 	rt->role_since_ns[0] = rt->role_since_ns[1] = clock_ns();
@@ -229,11 +232,13 @@ static void make_tables(struct router *rt)
 static status start_http(struct router *rt, struct err *err)
 {
 	const struct router_conf *conf = rt->conf;
+	uint64_t budget = conf->request_memory_mb << 20;
 	struct http_options o = {
 		.loop = rt->loop,
 		.host = conf->host,
 		.unix_path = conf->uds,
 		.body_max = (size_t)conf->body_max_mb << 20,
+		.memory_max = budget - budget / BODY_RESERVE,
 		.connections_max = (uint32_t)conf->connections_max,
 		.drain_s = (uint32_t)conf->stream_drain_s,
 		.port = (uint16_t)conf->port,
@@ -333,6 +338,7 @@ int serve(const struct router_conf *conf)
 
 	rt->conf = conf;
 	rt->exit_code = -1;
+	mem_budget(conf->request_memory_mb << 20);
 	code = start(rt);
 	if (code == EXIT_CLEAN) {
 		log_info("serving %s on http://%s:%u len_max=%u incarnation=%016llx",

@@ -1,9 +1,10 @@
 /* The end: readiness falls at once, new requests are refused, running ones go on until
- * they are done or time is up; then what is left is cut with an error, never silently. */
+ * they are done or time is up; then what is left is cut with an error, never silently.
+ * Done is what its client has: an answer that still waits for a slow reader is open. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/loop/notify.h"
-#include "router/call.h"
+#include "router/routes.h"
 #include "router/serve.h"
 
 /* After a cut, and for the last words of workers: answers and cancels get this long. */
@@ -24,12 +25,12 @@ static void cut(struct router *rt, uint64_t now_ns)
 	if (rt->cut_ns != 0)
 		return;
 	rt->cut_ns = now_ns;
-	rt->cut = rt->n_calls > 0;
+	rt->cut = http_requests(rt->http) > 0;
 	if (rt->cut)
-		log_warn("cutting %u requests", rt->n_calls);
+		log_warn("cutting %u requests", http_requests(rt->http));
 	api_error_set(&e, 503, "draining", NULL,
 		"This router was stopped before the answer was complete.");
-	call_fail_all(rt, &e);
+	routes_cut_all(rt, &e);
 }
 
 void serve_signal(void *router, unsigned count)
@@ -42,7 +43,7 @@ void serve_signal(void *router, unsigned count)
 		cut(rt, now);
 		return;
 	}
-	log_info("draining: %u requests are open", rt->n_calls);
+	log_info("draining: %u requests are open", http_requests(rt->http));
 	notify_stopping();
 	rt->draining = true;
 	rt->drain_ns = now;
@@ -50,11 +51,11 @@ void serve_signal(void *router, unsigned count)
 		probe_set(rt->probe, PROBE_DRAINING);
 }
 
-/* Answers are out. Workers get a moment to give back what they held, no more: a lease
- * or sequence of a router that is gone ends by itself. */
+/* Answers of every kind are out. Workers get a moment to give back what they held, no
+ * more: a lease or sequence of a router that is gone ends by itself. */
 static bool all_done(struct router *rt, uint64_t now_ns)
 {
-	if (rt->n_calls > 0)
+	if (http_requests(rt->http) > 0)
 		rt->idle_ns = 0;
 	else if (rt->idle_ns == 0)
 		rt->idle_ns = now_ns;

@@ -42,6 +42,14 @@ static void gone(struct served *s)
 	destroy(t);
 }
 
+static void cut(struct served *s, const struct api_error *e)
+{
+	struct tok_call *t = (struct tok_call *)s;
+
+	encode_stop(t->encode);
+	fail(t, e);
+}
+
 static void reply_ids(struct tok_call *t, const struct tok_ids *ids)
 {
 	const struct tokenizer *tokenizer = t->rt->tokenizer;
@@ -104,10 +112,11 @@ static bool may_begin(const struct router *rt, struct api_error *e)
 static bool parse(struct tok_call *t, struct api_error *e)
 {
 	struct api_options options = {.strict_template = t->rt->conf->strict_template};
+	bool ok = may_begin(t->rt, e) &&
+		  api_parse_tokenize(&t->tok, http_body(t->req), &options, e);
 
-	return may_begin(t->rt, e) &&
-	       api_parse_tokenize(&t->tok, http_body(t->req), &options, e) &&
-	       model_is_served(t->rt, t->tok.model, e);
+	http_body_release(t->req);
+	return ok && model_is_served(t->rt, t->tok.model, e);
 }
 
 void tok_call_tokenize(struct router *rt, struct http_req *req)
@@ -120,7 +129,7 @@ void tok_call_tokenize(struct router *rt, struct http_req *req)
 		reply_error(rt, req, &e, false);
 		return;
 	}
-	*t = (struct tok_call){.served = {gone, gone}, .rt = rt, .req = req};
+	*t = (struct tok_call){.served = {gone, gone, cut}, .rt = rt, .req = req};
 	http_set_user(req, t);
 	if (!parse(t, &e)) {
 		fail(t, &e);
@@ -158,6 +167,14 @@ static void detok_gone(struct served *s)
 
 	http_set_user(t->req, NULL);
 	t->req = NULL;
+}
+
+static void detok_cut(struct served *s, const struct api_error *e)
+{
+	struct detok_call *t = (struct detok_call *)s;
+
+	reply_error(t->rt, t->req, e, false);
+	detok_gone(s);
 }
 
 /* Special tokens show: whoever asks wants to see what the ids say. */
@@ -233,7 +250,7 @@ void tok_call_detokenize(struct router *rt, struct http_req *req)
 		reply_error(rt, req, &e, false);
 		return;
 	}
-	*t = (struct detok_call){.served = {detok_gone, detok_gone},
+	*t = (struct detok_call){.served = {detok_gone, detok_gone, detok_cut},
 		.rt = rt,
 		.req = req,
 		.body = http_body_take(req)};

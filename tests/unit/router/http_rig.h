@@ -244,7 +244,7 @@ static void rig_stop(struct rig *r)
 }
 
 /* Waits up to 5 s for a counter. */
-static void rig_until(atomic_uint *counter, unsigned value)
+static inline void rig_until(atomic_uint *counter, unsigned value)
 {
 	for (int i = 0; i < 5000 && atomic_load(counter) < value; i++)
 		usleep(1000);
@@ -294,7 +294,7 @@ static const char *take_until(int fd, const char *end)
 }
 
 /* One request on a connection of its own; everything that comes back. */
-static const char *ask(struct rig *r, const char *text)
+static inline const char *ask(struct rig *r, const char *text)
 {
 	int fd = connect_to(r);
 	const char *answer;

@@ -314,9 +314,11 @@ static void detokenize_takes_ids(void **state)
 		api_parse_detokenize(&d, body_of("{'tokens':[]}", buf, sizeof(buf)), &e));
 	assert_int_equal(d.n_ids, 0);
 	detok_request_release(&d);
-	for (size_t i = 0; i < COUNT(bad); i++)
+	for (size_t i = 0; i < COUNT(bad); i++) {
 		assert_false(
 			api_parse_detokenize(&d, body_of(bad[i], buf, sizeof(buf)), &e));
+		assert_null(strstr(e.message, "non-empty"));
+	}
 	assert_int_equal(mem_taken(), 0);
 }
 

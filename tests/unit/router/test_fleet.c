@@ -256,6 +256,7 @@ static void several_routers_share_what_the_worker_says_is_free(void **state)
 		.has_stats = true,
 		.stats = {(const uint8_t *)stats, sizeof(stats)},
 	};
+	struct fleet_hold one = {.slots = 1, .queue = 1, .pages = 1};
 	struct fleet *f = make();
 	struct worker_view *w = join(f, "d0", 1, WIRE_DECODE, 0);
 	struct sched_worker v;
@@ -266,6 +267,14 @@ static void several_routers_share_what_the_worker_says_is_free(void **state)
 	v = view_of(f, WIRE_DECODE);
 	assert_int_equal(v.slots, 1);
 	assert_int_equal(v.pages, 30);
+	assert_true(v.untouched);
+	assert_int_equal(v.slots_free, 3);
+	assert_int_equal(v.pages_free, 60);
+	assert_int_equal(v.slots_all, 4);
+	assert_int_equal(v.pages_all, 100);
+	fleet_hold(w, &one);
+	assert_false(view_of(f, WIRE_DECODE).untouched);
+	fleet_unhold(w, &one);
 	beat.routers = 1;
 	fleet_beat(w, &beat);
 	v = view_of(f, WIRE_DECODE);

@@ -63,6 +63,7 @@ static void keys_that_contradict_each_other_are_refused(void **state)
 	(void)state;
 	CHECK_REFUSED("silent_ms 900", A("--silent-ms"), A("900"));
 	CHECK_REFUSED("lost_ms 1500", A("--lost-ms"), A("1500"));
+	CHECK_REFUSED("request_memory_mb 31", A("--request-memory-mb"), A("31"));
 	CHECK_REFUSED("both 8000", A("--probe-port"), A("8000"));
 	CHECK_REFUSED("id 'a/b'", A("--id"), A("a/b"));
 	CHECK_REFUSED("id has 0 bytes", A("--id"), A(""));

@@ -96,6 +96,58 @@ static const struct table_row decode_rows[] = {
 							    .len_max = 1000}},
 		.n = 2, DEMAND, .want = 0},
 	{"none", .n = 0, DEMAND, .want = -1, .why = SCHED_NO_WORKER},
+	{"kept for another", {{.key = 1, UP, .kept = true}}, .n = 1, DEMAND, .want = -1,
+		.why = SCHED_BUSY},
+};
+
+/* A worker of which this router's share is too small for the demand. */
+#define SMALL_SHARE                                                                      \
+	.alive = true, .slots = 2, .slots_all = 4, .pages = 9, .pages_all = 20,          \
+	.queue = 8, .len_max = 1000
+/* The same of slots. */
+#define NO_SHARE                                                                         \
+	.alive = true, .slots_all = 1, .pages = 50, .pages_free = 100, .pages_all = 100, \
+	.queue = 8, .len_max = 1000
+
+static const struct table_row beyond_rows[] = {
+	{"into what is free, for one that holds nothing there",
+		{{.key = 1,
+			SMALL_SHARE,
+			.untouched = true,
+			.slots_free = 4,
+			.pages_free = 10}},
+		.n = 1, DEMAND, .want = 0},
+	{"not when it holds something there",
+		{{.key = 1, SMALL_SHARE, .slots_free = 4, .pages_free = 20}}, .n = 1,
+		DEMAND, .want = -1, .why = SCHED_BUSY},
+	{"not into pages that others have",
+		{{.key = 1,
+			SMALL_SHARE,
+			.untouched = true,
+			.slots_free = 4,
+			.pages_free = 9}},
+		.n = 1, DEMAND, .want = -1, .why = SCHED_BUSY},
+	{"into the only slot", {{.key = 1, NO_SHARE, .untouched = true, .slots_free = 1}},
+		.n = 1, DEMAND, .want = 0},
+	{"not into a slot that others have", {{.key = 1, NO_SHARE, .untouched = true}},
+		.n = 1, DEMAND, .want = -1, .why = SCHED_BUSY},
+	{"a late one waits at the worker", {{.key = 1, SMALL_SHARE, .untouched = true}},
+		.n = 1, .d = {.key = 7, .tokens = 500, .pages = 20, .late = true},
+		.want = 0},
+	{"but no second one", {{.key = 1, SMALL_SHARE}}, .n = 1,
+		.d = {.key = 7, .tokens = 500, .pages = 20, .late = true}, .want = -1,
+		.why = SCHED_BUSY},
+	{"nor one that it cannot hold", {{.key = 1, SMALL_SHARE, .untouched = true}},
+		.n = 1, .d = {.key = 7, .tokens = 500, .pages = 21, .late = true},
+		.want = -1, .why = SCHED_BUSY},
+	{"a share comes first",
+		{{.key = 1,
+			 SMALL_SHARE,
+			 .untouched = true,
+			 .slots_free = 4,
+			 .pages_free = 20},
+			{.key = 2, UP}},
+		.n = 2, DEMAND, .want = 1},
 };
 
 static void walk(const struct table_row *rows, size_t n,
@@ -123,6 +175,45 @@ static void decode_goes_where_most_is_free(void **state)
 {
 	(void)state;
 	walk(decode_rows, COUNT(decode_rows), sched_decode);
+}
+
+static void one_request_may_go_beyond_the_share(void **state)
+{
+	(void)state;
+	walk(beyond_rows, COUNT(beyond_rows), sched_decode);
+}
+
+#define OWN .alive = true, .len_max = 1000, .slots_all = 4, .pages_all = 20
+
+static void room_is_kept_where_most_is_free_and_it_would_fit(void **state)
+{
+	const struct sched_worker w[] = {
+		{.key = 1, OWN, .pages = 3},
+		{.key = 2, OWN, .pages = 5},
+		{.key = 3, OWN, .pages = 5, .slots = 1},
+		{.key = 4, OWN, .pages = 9, .kept = true},
+		{.key = 5, OWN, .pages = 9, .draining = true},
+		{.key = 6, .len_max = 1000, .slots_all = 4, .pages_all = 20, .pages = 9},
+		{.key = 7,
+			.alive = true,
+			.len_max = 10,
+			.slots_all = 4,
+			.pages_all = 20,
+			.pages = 9},
+		{.key = 8,
+			.alive = true,
+			.len_max = 1000,
+			.slots_all = 4,
+			.pages_all = 19,
+			.pages = 9},
+	};
+	struct sched_demand d = {.key = 7, .tokens = 500, .pages = 20};
+
+	(void)state;
+	assert_int_equal(sched_keep(w, COUNT(w), &d), 2);
+	assert_int_equal(sched_keep(w, 1, &d), 0);
+	d.pages = 21;
+	assert_int_equal(sched_keep(w, COUNT(w), &d), -1);
 }
 
 /* Binomial(3000, 1/3): a share outside 850..1150 is 5.8 deviations off. */
@@ -187,6 +278,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(prefill_goes_where_least_is_outstanding),
 		cmocka_unit_test(decode_goes_where_most_is_free),
+		cmocka_unit_test(one_request_may_go_beyond_the_share),
+		cmocka_unit_test(room_is_kept_where_most_is_free_and_it_would_fit),
 		cmocka_unit_test(ties_are_shared_evenly),
 		cmocka_unit_test(ties_do_not_move_when_another_worker_comes),
 		cmocka_unit_test(the_order_of_the_snapshot_does_not_matter),

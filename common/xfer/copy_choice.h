@@ -13,7 +13,7 @@
 struct copy_choice {
 	struct copy_method how;
 	const char *name; /* "gather/16" */
-	char text[160]; /* "gather/16: 310 GB/s (engine 12, ...)" */
+	char text[160];   /* "gather/16: 310 GB/s (engine 12, ...)" */
 };
 
 /* The method that costs a running step least among those within a tenth of the fastest:

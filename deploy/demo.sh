@@ -23,6 +23,10 @@ cmake --preset release -DWITH_CUDA=OFF >build/demo-build.log 2>&1 || { cat build
 cmake --build --preset release --target baton-router baton-prefill baton-decode >>build/demo-build.log 2>&1 || { tail -40 build/demo-build.log >&2; exit 1; }
 
 echo "starting the cluster of deploy/cluster.conf"
+if [ -n "$once" ] && deploy/baton status >/dev/null; then
+	echo "a cluster of deploy/cluster.conf runs already and would be stopped: deploy/baton down first" >&2
+	exit 1
+fi
 deploy/baton up
 [ -z "$once" ] || trap 'deploy/baton down' EXIT
 runtime=/tmp/baton-$(id -u)

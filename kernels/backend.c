@@ -37,6 +37,15 @@ status backend_open(struct backend **out, const char *spec, struct err *err)
 #endif
 }
 
+bool backend_gpus_built(void)
+{
+#ifdef BATON_HAVE_CUDA
+	return true;
+#else
+	return false;
+#endif
+}
+
 uint32_t backend_gpu_count(void)
 {
 #ifdef BATON_HAVE_CUDA

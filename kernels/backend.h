@@ -121,6 +121,8 @@ struct backend {
 MUST_CHECK status backend_open(struct backend **out, const char *spec, struct err *err);
 /* How many GPUs can be seen; 0 without a driver or in a build without CUDA. */
 uint32_t backend_gpu_count(void);
+/* Does this build have a backend for GPUs at all? */
+bool backend_gpus_built(void);
 
 #ifdef __cplusplus
 }

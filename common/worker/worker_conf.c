@@ -122,6 +122,10 @@ status worker_conf_devices(const struct worker_conf *c, struct err *err)
 	bool cpu;
 	uint32_t n = parse_gpus(c->gpus, &cpu, index);
 
+	if (!cpu && !backend_gpus_built())
+		return err_set(err, ST_DEVICE,
+			"gpus '%s': this build has no backend for GPUs (WITH_CUDA)",
+			c->gpus);
 	for (uint32_t i = 0; i < n && !cpu; i++)
 		if (index[i] >= seen)
 			return err_set(err, ST_DEVICE,

@@ -263,3 +263,20 @@ def test_a_wrong_mode_of_the_runtime_folder_costs_only_time(build, tmp_path):
         c.runtime.chmod(0o700)
         wait_for(lambda: c.rows()["d0"]["state"] == "running", 10)
         wait_for(c.ready, 30)
+
+
+def test_another_conf_file_neither_stops_nor_shows_a_cluster(build, tmp_path):
+    with Cluster(tmp_path, build) as c:
+        other = tmp_path / "other.conf"
+        other.write_text(c.conf.read_text())
+        for word in ("down", "status"):
+            r = run(word, "--conf", other)
+            assert r.returncode == 2 and str(c.conf) in r.stderr, r
+        assert c.ready()
+
+
+def test_a_cluster_without_a_router_is_refused(tmp_path):
+    conf = tmp_path / "c.conf"
+    conf.write_text(f"[cluster]\nruntime_dir = {tmp_path}/run\n[decode d0]\n")
+    r = run("up", "--conf", conf, "--wait", "5")
+    assert r.returncode == 2 and "[router NAME]" in r.stderr

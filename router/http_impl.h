@@ -2,10 +2,10 @@
  * request at a time, so its record is both. Private to these files. */
 #ifndef ROUTER_HTTP_IMPL_H
 #define ROUTER_HTTP_IMPL_H
+#include "common/loop/runtime.h"
 #include "router/http.h"
 
 #include <microhttpd.h>
-#include <sys/types.h>
 
 /* After a refusal in mid-body: how long what still comes is read and dropped, so that
  * the client sees the answer and not a reset. */
@@ -73,8 +73,7 @@ struct http {
 	struct loop_fd *unix_watch;
 	struct loop_timer timeout, sweep;
 	int listen_fd, unix_fd;
-	dev_t unix_dev; /* the file that unix_fd is bound to; ino 0: none */
-	ino_t unix_ino;
+	struct runtime_file unix_file; /* that unix_fd is bound to */
 	uint16_t port;
 	uint32_t n_conns;
 	uint32_t n_requests; /* given to the handler and not ended */

@@ -1,14 +1,11 @@
 /* The sockets that the HTTP server listens on. */
 #include "router/http_impl.h"
 
-#include "common/loop/runtime.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -52,7 +49,6 @@ static status listen_tcp(struct http *h, struct err *err)
 static status listen_unix(struct http *h, struct err *err)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	struct stat st;
 
 	if (h->o.unix_path == NULL || h->o.unix_path[0] == '\0')
 		return ST_OK;
@@ -67,10 +63,8 @@ static status listen_unix(struct http *h, struct err *err)
 	if (h->unix_fd < 0 || bind(h->unix_fd, (struct sockaddr *)&a, sizeof(a)) != 0)
 		return err_set(
 			err, ST_IO, "listen on %s: %s", h->o.unix_path, strerror(errno));
-	if (lstat(h->o.unix_path, &st) == 0) {
-		h->unix_dev = st.st_dev;
-		h->unix_ino = st.st_ino;
-	}
+	/* Gone already: then there is nothing to remove at the end. */
+	(void)!runtime_file_note(&h->unix_file, h->o.unix_path);
 	if (listen(h->unix_fd, BACKLOG) != 0)
 		return err_set(
 			err, ST_IO, "listen on %s: %s", h->o.unix_path, strerror(errno));
@@ -84,21 +78,13 @@ status http_listen_open(struct http *h, struct err *err)
 	return st == ST_OK ? listen_unix(h, err) : st;
 }
 
-/* The path may be another's by now: a successor that started while we drained. */
-static bool path_is_ours(const struct http *h)
-{
-	struct stat st;
-
-	return h->unix_ino != 0 && lstat(h->o.unix_path, &st) == 0 &&
-	       st.st_dev == h->unix_dev && st.st_ino == h->unix_ino;
-}
-
 void http_listen_close(struct http *h)
 {
 	if (h->listen_fd >= 0)
 		close(h->listen_fd);
 	if (h->unix_fd >= 0) {
-		if (path_is_ours(h))
+		/* It may be another's by now: a successor's that started meanwhile. */
+		if (runtime_file_stands(&h->unix_file, h->o.unix_path))
 			unlink(h->o.unix_path);
 		close(h->unix_fd);
 	}

@@ -9,14 +9,12 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/loop/runtime.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -255,7 +253,6 @@ static const char *file_of(const char *endpoint)
 static status listen_at(struct bus *b, const char *endpoint, struct err *err)
 {
 	const char *path = file_of(endpoint);
-	struct stat sb;
 	status st = ST_OK;
 
 	if (path != NULL)
@@ -267,10 +264,8 @@ static status listen_at(struct bus *b, const char *endpoint, struct err *err)
 	b->n_binds++;
 	if (path == NULL)
 		return ST_OK;
-	if (lstat(path, &sb) != 0)
+	if (!runtime_file_note(&b->file, path))
 		return err_set(err, ST_IO, "socket %s: %s", path, strerror(errno));
-	b->file_dev = sb.st_dev;
-	b->file_ino = sb.st_ino;
 	return ST_OK;
 }
 
@@ -293,12 +288,8 @@ static status attach(struct bus *b, const struct bus_options *o, struct err *err
 bool bus_bound(const struct bus *b)
 {
 	const char *path = file_of(b->endpoint);
-	struct stat sb;
 
-	if (!b->is_router || path == NULL)
-		return true;
-	return lstat(path, &sb) == 0 && sb.st_dev == b->file_dev &&
-	       sb.st_ino == b->file_ino;
+	return !b->is_router || path == NULL || runtime_file_stands(&b->file, path);
 }
 
 /* While the socket still listens: whoever wants the name meanwhile finds it in use, so

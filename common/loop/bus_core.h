@@ -2,8 +2,7 @@
 #ifndef COMMON_LOOP_BUS_CORE_H
 #define COMMON_LOOP_BUS_CORE_H
 #include "common/loop/bus.h"
-
-#include <sys/types.h>
+#include "common/loop/runtime.h"
 
 #define BUS_ENDPOINT_MAX 256
 /* Connection events waiting for the messages that came before them. */
@@ -40,8 +39,7 @@ struct bus {
 	void *ctx;
 	struct bus_counts counts;
 	uint32_t n_binds;
-	dev_t file_dev; /* ROUTER over ipc: the file it is found by */
-	ino_t file_ino;
+	struct runtime_file file; /* ROUTER over ipc: by which it is found */
 	char endpoint[BUS_ENDPOINT_MAX];
 };
 

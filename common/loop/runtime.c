@@ -156,6 +156,25 @@ status runtime_remove_stale(
 	return ST_OK;
 }
 
+bool runtime_file_note(struct runtime_file *f, const char *path)
+{
+	struct stat sb;
+
+	*f = (struct runtime_file){.ino = 0};
+	if (lstat(path, &sb) != 0)
+		return false;
+	*f = (struct runtime_file){sb.st_dev, sb.st_ino};
+	return true;
+}
+
+bool runtime_file_stands(const struct runtime_file *f, const char *path)
+{
+	struct runtime_file now;
+
+	return f->ino != 0 && runtime_file_note(&now, path) && now.dev == f->dev &&
+	       now.ino == f->ino;
+}
+
 status runtime_boot_id(char *out, size_t size, struct err *err)
 {
 	static const char path[] = "/proc/sys/kernel/random/boot_id";

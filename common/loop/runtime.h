@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /* sizeof(sun_path): paths are at most 107 bytes and a zero. */
 #define RUNTIME_PATH_BYTES 108
@@ -35,6 +36,16 @@ MUST_CHECK status runtime_answers(
  * does, ST_INVALID when the path is not a socket. No file is fine. */
 MUST_CHECK status runtime_remove_stale(
 	const char *path, enum runtime_socket_kind kind, struct err *err);
+
+/* Which file stood at a path: a path that somebody else's file took is not ours to use or
+ * to remove. Zero: none. */
+struct runtime_file {
+	dev_t dev;
+	ino_t ino;
+};
+/* false, with errno: nothing stands there. */
+MUST_CHECK bool runtime_file_note(struct runtime_file *f, const char *path);
+bool runtime_file_stands(const struct runtime_file *f, const char *path);
 
 /* Tells one run of the host from another: two processes with the same text share it. */
 MUST_CHECK status runtime_boot_id(char *out, size_t size, struct err *err);

@@ -6,7 +6,6 @@
 #include "common/loop/runtime.h"
 #include "common/xfer/link.h"
 #include "common/xfer/xfer.h"
-#include <sys/types.h>
 
 #define EXPORTER_LINKS_MAX 64u
 
@@ -27,9 +26,8 @@ struct export_digest; /* a digest being computed for a claim */
 
 struct export_socket {
 	char path[RUNTIME_PATH_BYTES];
-	dev_t dev; /* of the file as it was bound */
-	ino_t ino;
-	int fd; /* listens; the watch closes it */
+	struct runtime_file file; /* as it was bound */
+	int fd;                   /* listens; the watch closes it */
 	struct loop_fd *watch;
 	struct loop_timer accept_pause, check;
 	bool lost; /* it is not there, and that was said */

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* With no descriptor left, accepting again at once would spin. */
@@ -87,13 +86,6 @@ static void sweep_earlier(const struct exporter *x)
 		closedir(d);
 }
 
-static bool is_bound(const struct export_socket *s)
-{
-	struct stat sb;
-
-	return lstat(s->path, &sb) == 0 && sb.st_dev == s->dev && sb.st_ino == s->ino;
-}
-
 /* Whoever connected by the old file and waits is let in before its socket closes. */
 static void replace_watch(struct exporter *x, struct loop_fd *watch, int fd)
 {
@@ -114,13 +106,13 @@ static status bind_and_watch(struct exporter *x, struct err *err)
 {
 	struct export_socket *s = &x->socket;
 	struct loop_fd *watch;
-	struct stat sb;
+	struct runtime_file file;
 	int fd = -1;
 	status st = link_listen(s->path, &fd, err);
 
 	if (st != ST_OK)
 		return st;
-	if (lstat(s->path, &sb) != 0)
+	if (!runtime_file_note(&file, s->path))
 		st = err_set(err, ST_IO, "socket %s: %s", s->path, strerror(errno));
 	if (st == ST_OK)
 		st = loop_fd_open(&watch, x->side.loop, fd, on_acceptable, x, err);
@@ -129,8 +121,7 @@ static status bind_and_watch(struct exporter *x, struct err *err)
 		(void)unlink(s->path);
 		return st;
 	}
-	s->dev = sb.st_dev;
-	s->ino = sb.st_ino;
+	s->file = file;
 	replace_watch(x, watch, fd);
 	return ST_OK;
 }
@@ -146,7 +137,7 @@ static void check(void *ctx)
 	struct err err;
 	status st;
 
-	if (is_bound(s)) {
+	if (runtime_file_stands(&s->file, s->path)) {
 		s->lost = false;
 		return;
 	}
@@ -185,7 +176,7 @@ void export_socket_close(struct exporter *x)
 {
 	struct export_socket *s = &x->socket;
 
-	if (is_bound(s))
+	if (runtime_file_stands(&s->file, s->path))
 		(void)unlink(s->path);
 	loop_timer_stop(&s->check);
 	loop_timer_stop(&s->accept_pause);

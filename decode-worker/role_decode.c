@@ -91,12 +91,12 @@ static void turn(void *self)
 }
 
 /* Ending a job takes it out of order[], so these walk from the youngest. */
-static void cut(void *self, enum wire_finish reason, const char *text)
+static void cut(void *self, const char *text)
 {
 	struct dw *d = self;
 
 	for (uint32_t i = d->n_order; i-- > 0;)
-		dw_finish(d, &d->jobs[d->order[i]], reason, text);
+		dw_finish(d, &d->jobs[d->order[i]], FINISH_DRAINED, text);
 }
 
 static bool drained(const void *self)

@@ -247,12 +247,12 @@ static void turn(void *self)
 	pw_grant(p);
 }
 
-static void cut(void *self, enum wire_finish reason, const char *text)
+static void cut(void *self, const char *text)
 {
 	struct pw *p = self;
 
 	for (uint32_t i = p->n_order; i-- > 0;)
-		pw_end(p, &p->jobs[p->order[i]], reason, text);
+		pw_end(p, &p->jobs[p->order[i]], FINISH_DRAINED, text);
 }
 
 static bool drained(const void *self)

@@ -38,9 +38,8 @@ struct role {
 	/* Once per loop turn, after all messages and results of the turn, and every few
 	 * milliseconds: admit, schedule, send. */
 	void (*turn)(void *self);
-	/* Ends every request with this reason: FINISH_DRAINED when a drain ran out of
-	 * time, FINISH_ERROR when the engine failed. */
-	void (*cut)(void *self, enum wire_finish reason, const char *text);
+	/* A drain ran out of time: ends every request with FINISH_DRAINED. */
+	void (*cut)(void *self, const char *text);
 	/* Nothing is held any more for anybody. */
 	bool (*drained)(const void *self);
 	/* A router is gone: what it asked for ends unseen; leases run out by time. */

@@ -62,7 +62,7 @@ static void cut(struct worker *w, const char *why)
 		return;
 	s->cut = true;
 	log_warn("cutting the work that is left: %s", why);
-	w->role->cut(w->self, FINISH_DRAINED, why);
+	w->role->cut(w->self, why);
 }
 
 static void shut_down(struct worker *w, int exit_code, const char *reason)

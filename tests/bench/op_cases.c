@@ -26,19 +26,6 @@ static struct check_layout one_sequence(uint32_t past, uint32_t rows)
 	return (struct check_layout){1, {past}, {rows}};
 }
 
-/* n sequences of one row each, whose lengths spread from 1 to most. */
-static struct check_layout decode_of(uint32_t n, uint32_t most)
-{
-	struct check_layout l = {.n_seqs = n};
-
-	for (uint32_t q = 0; q < n; q++) {
-		l.past[q] =
-			n > 1 ? (uint32_t)((uint64_t)(most - 1) * q / (n - 1)) : most - 1;
-		l.rows[q] = 1;
-	}
-	return l;
-}
-
 static void run_rows(const struct walk *w, struct bench_case *c, uint32_t rows)
 {
 	if (rows == 0 || (w->small && rows > SMALL_ROWS))
@@ -164,8 +151,8 @@ static void run_seq_cases(const struct walk *w)
 			tokens = MIN(tokens, SMALL_TOKENS);
 			rows = MIN(rows, SMALL_ROWS);
 		}
-		c.layout =
-			seqs > 0 ? decode_of(seqs, tokens) : one_sequence(tokens, rows);
+		c.layout = seqs > 0 ? op_decode_layout(seqs, tokens)
+				    : one_sequence(tokens, rows);
 		w->run(w->arg, &c);
 	}
 }

@@ -6,19 +6,6 @@
 /* Several sequences with page borders, very short rows, one that rests (0 rows). */
 static const struct check_layout mixed = {6, {0, 7, 63, 64, 133, 50}, {2, 1, 3, 1, 9, 0}};
 
-/* Decode passes of n sequences whose lengths spread from 1 to most. */
-static struct check_layout decode_of(uint32_t n, uint32_t most)
-{
-	struct check_layout l = {.n_seqs = n};
-
-	for (uint32_t q = 0; q < n; q++) {
-		l.past[q] =
-			n > 1 ? (uint32_t)((uint64_t)(most - 1) * q / (n - 1)) : most - 1;
-		l.rows[q] = 1;
-	}
-	return l;
-}
-
 static void with_layout(
 	struct op_test *t, const struct op_case *c, struct check_layout layout)
 {
@@ -47,16 +34,16 @@ static void each_pass(struct op_test *t, const struct op_case *c)
 static void each_decode(struct op_test *t, const struct op_case *c)
 {
 	with_layout(t, c, (struct check_layout){0});
-	with_layout(t, c, decode_of(1, 1));
-	with_layout(t, c, decode_of(1, 33));
-	with_layout(t, c, decode_of(3, 130));
+	with_layout(t, c, op_decode_layout(1, 1));
+	with_layout(t, c, op_decode_layout(1, 33));
+	with_layout(t, c, op_decode_layout(3, 130));
 	if (op_test_small(t))
 		return;
-	with_layout(t, c, decode_of(1, 64));
-	with_layout(t, c, decode_of(1, 65));
-	with_layout(t, c, decode_of(2, 1000));
-	with_layout(t, c, decode_of(7, 257));
-	with_layout(t, c, decode_of(64, 190));
+	with_layout(t, c, op_decode_layout(1, 64));
+	with_layout(t, c, op_decode_layout(1, 65));
+	with_layout(t, c, op_decode_layout(2, 1000));
+	with_layout(t, c, op_decode_layout(7, 257));
+	with_layout(t, c, op_decode_layout(64, 190));
 }
 
 /* GQA ratios 1, 2, 4, 6, 8, 16 and one past a full tile; other page sizes. */
@@ -140,12 +127,12 @@ static void run_attn_decode(struct op_test *t)
 	refuse(t, OP_attn_decode);
 	if (op_test_small(t))
 		return;
-	with_layout(t, &c, decode_of(1, 4096));
-	with_layout(t, &c, decode_of(5, 3001));
+	with_layout(t, &c, op_decode_layout(1, 4096));
+	with_layout(t, &c, op_decode_layout(5, 3001));
 	c.large = true;
-	with_layout(t, &c, decode_of(1, 32768));
-	with_layout(t, &c, decode_of(16, 8192));
-	with_layout(t, &c, decode_of(64, 8192));
+	with_layout(t, &c, op_decode_layout(1, 32768));
+	with_layout(t, &c, op_decode_layout(16, 8192));
+	with_layout(t, &c, op_decode_layout(64, 8192));
 }
 
 static void each_values(struct op_test *t, enum op_id op,
@@ -185,7 +172,7 @@ static void run_gdn_prep(struct op_test *t)
 	c = (struct op_case){
 		.op = OP_gdn_prep, .shapes = &shapes_35b, .name = "35B", .large = true};
 	op_test_rows(t, &c, 0, 8192);
-	with_layout(t, &c, decode_of(64, 64));
+	with_layout(t, &c, op_decode_layout(64, 64));
 }
 
 static void run_gdn_prefill(struct op_test *t)
@@ -214,15 +201,15 @@ static void run_gdn_decode(struct op_test *t)
 
 	each_values(t, OP_gdn_decode, each_decode);
 	s.sigmoid_gate = true;
-	with_layout(t, &c, decode_of(3, 9));
+	with_layout(t, &c, op_decode_layout(3, 9));
 	refuse(t, OP_gdn_decode);
 	if (op_test_small(t))
 		return;
 	c = (struct op_case){
 		.op = OP_gdn_decode, .shapes = &shapes_35b, .name = "35B", .large = true};
-	with_layout(t, &c, decode_of(1, 9));
-	with_layout(t, &c, decode_of(16, 16));
-	with_layout(t, &c, decode_of(64, 64));
+	with_layout(t, &c, op_decode_layout(1, 9));
+	with_layout(t, &c, op_decode_layout(16, 16));
+	with_layout(t, &c, op_decode_layout(64, 64));
 }
 
 const struct op_suite suite_attn_prep = {OP_attn_prep, run_attn_prep};

@@ -94,3 +94,15 @@ const struct kernel_shapes shapes_397b = {.rows_max = 8192,
 	.kv_dtype = DT_BF16,
 	.conv_dtype = DT_BF16,
 	.eps = 1e-6f};
+
+struct check_layout op_decode_layout(uint32_t n, uint32_t most)
+{
+	struct check_layout l = {.n_seqs = n};
+
+	for (uint32_t q = 0; q < n; q++) {
+		l.past[q] =
+			n > 1 ? (uint32_t)((uint64_t)(most - 1) * q / (n - 1)) : most - 1;
+		l.rows[q] = 1;
+	}
+	return l;
+}

@@ -36,6 +36,9 @@ void op_test_fail(struct op_test *t, const char *why);
 /* Shapes of models that are really used (tests/golden and the published 35B-A3B). */
 extern const struct kernel_shapes shapes_tiny_dense, shapes_demo, shapes_35b, shapes_397b;
 
+/* A decode pass of n sequences whose lengths spread from 1 to most. */
+struct check_layout op_decode_layout(uint32_t n, uint32_t most);
+
 struct op_suite {
 	enum op_id op;
 	void (*run)(struct op_test *t);

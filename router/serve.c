@@ -205,7 +205,7 @@ static status start_template(struct router *rt, struct err *err)
 		.queue_max = TEMPLATE_QUEUE_MAX,
 	};
 
-	o.specials = tokenizer_special_texts(rt->tokenizer, &o.n_specials);
+	o.added = tokenizer_added(rt->tokenizer, &o.n_added);
 	return template_create(&rt->template, &o, err);
 }
 

@@ -15,6 +15,8 @@
 #define REAP_MS          10
 #define BACK_OFF_MS      100
 #define BACK_OFF_MS_MAX  5000
+/* The first frame: paths, and all added tokens as JSON, where a byte takes six. */
+#define INIT_BYTES_MAX   (6u * TOK_ADDED_MAX * TOK_TOKEN_BYTES_MAX + (1u << 20))
 /* With every child failing this often in a row, waiting renders are given up. */
 #define FAILURES_GIVE_UP 3
 
@@ -246,11 +248,11 @@ static void put_init(struct sink *out, const struct template_options *o)
 	put_json_string(out, bytes_of_str(o->model_dir));
 	sink_str(out, ",\"template_path\":");
 	put_json_string(out, bytes_of_str(path));
-	sink_str(out, ",\"specials\":[");
-	for (size_t i = 0; i < o->n_specials; i++) {
-		if (i > 0)
-			sink_str(out, ",");
-		put_json_string(out, o->specials[i]);
+	sink_str(out, ",\"added\":[");
+	for (size_t i = 0; i < o->n_added; i++) {
+		sink_str(out, i > 0 ? ",[" : "[");
+		put_json_string(out, o->added[i].text);
+		sink_str(out, o->added[i].special ? ",true]" : ",false]");
 	}
 	sink_str(out, "]}");
 }
@@ -299,7 +301,7 @@ status template_create(
 	t->render_ms = o->render_ms > 0 ? o->render_ms : 2000;
 	t->queue_max = o->queue_max > 0 ? o->queue_max : 256;
 	t->queue_end = &t->queue;
-	sink_init(&t->init, 1u << 20);
+	sink_init(&t->init, INIT_BYTES_MAX);
 	put_init(&t->init, o);
 	for (uint32_t i = 0; i < t->n_children; i++) {
 		t->children[i].t = t;
@@ -307,7 +309,7 @@ status template_create(
 		start_child(&t->children[i]);
 	}
 	if (t->init.full)
-		err_set(err, ST_LIMIT, "Chat template: over 1 MiB of special tokens");
+		err_set(err, ST_LIMIT, "Chat template: too many added tokens");
 	else if (wait_ready(&t->children[0], err) == ST_OK) {
 		t->ready = true;
 		for (uint32_t i = 1; i < t->n_children; i++)

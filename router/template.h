@@ -6,23 +6,27 @@
  *   api_chat.c   checks them and adapts OpenAI's forms (developer -> system, several
  *                system messages -> one in front, reasoning -> reasoning_content,
  *                arguments parsed to objects, null content -> "", parts joined)
- *   the child    masks special tokens in every string of messages and kwargs
- *                (tokenizer.h), then renders as Hugging Face does
+ *   the child    masks added tokens in every string of messages, tools and kwargs
+ *                (tokenizer.h), then renders as Hugging Face does. In content and
+ *                reasoning of an assistant only special ones: templates look for
+ *                </think> there. Anywhere else a tag that is spelled is text to the
+ *                template too.
  * The result is masked text: encode it with TOK_ADDED | TOK_MASKED. */
 #ifndef ROUTER_TEMPLATE_H
 #define ROUTER_TEMPLATE_H
 #include "common/base/bytes.h"
 #include "common/base/err.h"
 #include "common/loop/loop.h"
+#include "common/model/tokenizer.h"
 #include <stdint.h>
 
 struct template_options {
 	struct loop *loop;
-	const char *python;           /* NULL or "": /usr/bin/python3 */
-	const char *model_dir;        /* chat_template.jinja, tokenizer_config.json */
-	const char *template_path;    /* instead of the model's own; NULL or "": none */
-	const struct bytes *specials; /* tokenizer_special_texts; read in create only */
-	size_t n_specials;
+	const char *python;            /* NULL or "": /usr/bin/python3 */
+	const char *model_dir;         /* chat_template.jinja, tokenizer_config.json */
+	const char *template_path;     /* instead of the model's own; NULL or "": none */
+	const struct tok_added *added; /* tokenizer_added; read in create only */
+	size_t n_added;
 	uint64_t memory_bytes; /* RLIMIT_AS of a child; 0: 1 GiB */
 	uint32_t children;     /* 0: 2 */
 	uint32_t render_ms;    /* then the child is killed; 0: 2000 */

@@ -48,13 +48,13 @@ class NoTemplate(Exception):
 
 
 class Masks:
-    """Keeps text of users from yielding special tokens (common/model/tokenizer.h)."""
+    """Keeps text of users from yielding these tokens (common/model/tokenizer.h)."""
 
-    def __init__(self, specials):
-        self.begins = {t[:k] for t in specials for k in range(1, len(t))}
-        self.longest = max((len(t) for t in specials), default=0)
-        self.whole = re.compile("(?=" + "|".join(map(re.escape, specials)) + ")")
-        self.any = bool(specials)
+    def __init__(self, tokens):
+        self.begins = {t[:k] for t in tokens for k in range(1, len(t))}
+        self.longest = max((len(t) for t in tokens), default=0)
+        self.whole = re.compile("(?=" + "|".join(map(re.escape, tokens)) + ")")
+        self.any = bool(tokens)
 
     def text(self, s):
         s = s.replace(MARK, MARK + MARK)
@@ -82,9 +82,25 @@ class Masks:
             return {self.text(k): self.value(x) for k, x in v.items()}
         return v
 
+
+class Masker:
+    """Which masks each string of a request gets. Text of an assistant keeps the tokens
+    that are not special: templates look for </think> there."""
+
+    def __init__(self, added):
+        # Nothing stands inside of one character; a special token never is one.
+        self.all = Masks([text for text, _ in added if len(text) > 1])
+        self.special = Masks([text for text, special in added if special])
+
+    def member(self, role, name, value):
+        if name == "role":
+            return value  # one of a fixed set, compared by templates
+        if role == "assistant" and name in ("content", "reasoning_content"):
+            return self.special.value(value)
+        return self.all.value(value)
+
     def message(self, m):
-        """The role is one of a fixed set and is compared by templates."""
-        return {k: x if k == "role" else self.value(x) for k, x in m.items()}
+        return {k: self.member(m["role"], k, x) for k, x in m.items()}
 
 
 def make_environment():
@@ -167,16 +183,16 @@ def start(frame):
         config = json.loads(read_text(path))
     text = find_template(options["model_dir"], options["template_path"], config)
     template = make_environment().from_string(text)
-    return template, special_names(config), Masks(options["specials"])
+    return template, special_names(config), Masker(options["added"])
 
 
-def render(template, names, masks, frame):
+def render(template, names, masker, frame):
     request = json.loads(frame)
     values = dict(names)
-    values.update(masks.value(request.get("kwargs") or {}))
+    values.update(masker.all.value(request.get("kwargs") or {}))
     values.update(
-        messages=[masks.message(m) for m in request["messages"]],
-        tools=masks.value(request.get("tools")) or None,
+        messages=[masker.message(m) for m in request["messages"]],
+        tools=masker.all.value(request.get("tools")) or None,
         documents=None,
         add_generation_prompt=request["add_generation_prompt"],
     )

@@ -200,7 +200,6 @@ static status put_entry(void *of, const struct entry *e, struct err *err)
 		return st;
 	t->added[t->n_added++] =
 		(struct tok_added){tokenizer_token_bytes(t, e->id), e->id, e->special};
-	t->n_special += e->special;
 	return ST_OK;
 }
 
@@ -219,7 +218,6 @@ static int by_text(const void *a, const void *b)
 status tok_added_build(struct tokenizer *t, const json_t *root, const json_t *config,
 	const struct tok_added_sum *sum, struct err *err)
 {
-	size_t n = 0;
 	status st;
 
 	t->added = mem_alloc(sum->n, sizeof(*t->added));
@@ -233,12 +231,8 @@ status tok_added_build(struct tokenizer *t, const json_t *root, const json_t *co
 				"added tokens %u and %u have the same text",
 				t->added[i - 1].id, t->added[i].id);
 	}
-	t->special_texts = mem_alloc(t->n_special, sizeof(*t->special_texts));
-	for (size_t i = 0; i < t->n_added; i++) {
-		if (t->added[i].special)
-			t->special_texts[n++] = t->added[i].text;
+	for (size_t i = 0; i < t->n_added; i++)
 		t->added_first[t->added[i].text.at[0] + 1]++;
-	}
 	for (size_t b = 0; b < 256; b++)
 		t->added_first[b + 1] += t->added_first[b];
 	return ST_OK;

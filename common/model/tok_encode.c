@@ -125,12 +125,6 @@ const struct tok_added *tokenizer_added(const struct tokenizer *t, size_t *n)
 	return t->added;
 }
 
-const struct bytes *tokenizer_special_texts(const struct tokenizer *t, size_t *n)
-{
-	*n = t->n_special;
-	return t->special_texts;
-}
-
 int64_t tokenizer_find(const struct tokenizer *t, const char *text)
 {
 	struct bytes want = bytes_of_str(text);

@@ -56,8 +56,6 @@ struct tokenizer {
 	struct tok_added *added; /* sorted by text */
 	size_t n_added;
 	size_t added_first[257]; /* those that begin with byte b: [b] .. [b + 1] */
-	struct bytes *special_texts;
-	size_t n_special;
 
 	uint32_t eos[TOK_EOS_MAX];
 	size_t n_eos;

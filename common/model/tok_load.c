@@ -135,7 +135,6 @@ void tokenizer_destroy(struct tokenizer *t)
 	mem_free(t->pairs);
 	mem_free(t->by_bytes);
 	mem_free(t->added);
-	mem_free(t->special_texts);
 	mem_free(t);
 }
 

@@ -48,16 +48,15 @@ enum tok_flag {
  * renders changes each user string before the template sees it, in this order:
  *   1. every U+10FFFE in it is doubled;
  *   2. one U+10FFFE is inserted after the first character of every place where the
- *      text of a special token begins, and of every place where the rest of the
+ *      text of an added token begins, and of every place where the rest of the
  *      string is a beginning of such a text (the template may put another string
  *      right behind it). Places are those of the string after step 1, overlapping
- *      ones included.
+ *      ones included. A string may be spared for tokens that are not special.
  * Encoding with TOK_ADDED | TOK_MASKED first takes the added tokens out of the masked
  * text, then undoes the masks in the pieces between them: a run of k marks becomes
- * k / 2 marks (rounded down). So a user's text is encoded as if TOK_ADDED knew no
- * special token there; added tokens that are not special stay recognised. A special
- * token of one character could not be masked, nor one that holds the mark: load
- * refuses both. */
+ * k / 2 marks (rounded down). So a user's text is encoded as if TOK_ADDED knew none of
+ * the masked tokens there. A token of one character cannot be masked: a special one is
+ * refused at load, as is any that holds the mark; a plain one stays recognised. */
 #define TOK_MASK_CHAR 0x10FFFEu
 #define TOK_MASK_UTF8 "\xF4\x8F\xBF\xBE"
 
@@ -83,8 +82,6 @@ struct tok_added {
 
 /* All added tokens, in the byte order of their texts; borrowed. */
 const struct tok_added *tokenizer_added(const struct tokenizer *t, size_t *n);
-/* The texts of the special tokens alone, as masks need them; borrowed. */
-const struct bytes *tokenizer_special_texts(const struct tokenizer *t, size_t *n);
 /* Id of the added token with exactly this text, or -1. */
 int64_t tokenizer_find(const struct tokenizer *t, const char *text);
 /* Ids that end an answer: the union of what the files of the model say, ascending.

@@ -98,7 +98,7 @@ static struct rig rig_open(const char *text, struct template_options o)
 		fail_msg("%s", err.text);
 	o.loop = r.loop;
 	o.model_dir = DEMO_MODEL;
-	o.specials = tokenizer_special_texts(r.tokenizer, &o.n_specials);
+	o.added = tokenizer_added(r.tokenizer, &o.n_added);
 	if (text != NULL) {
 		int fd;
 

@@ -58,7 +58,6 @@ struct dw_job {
 			 */
 	uint32_t *src_pages; /* n_state_pages */
 	uint32_t src_slot;
-	bool digest;
 	uint64_t pull; /* PULLING, ABORTING: the importer's handle */
 
 	/* Positions: the state covers n_tokens = n_prompt + n_generated - 1 tokens; the

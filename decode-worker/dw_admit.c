@@ -49,8 +49,7 @@ static status start_pull(struct dw *d, struct dw_job *j, struct err *err)
 		.n_pages = j->n_state_pages - j->n_shared,
 		.n_before = j->n_shared,
 		.src_slot = j->src_slot,
-		.dst_slot = j->slot,
-		.digest = j->digest};
+		.dst_slot = j->slot};
 
 	return importer_pull(d->w->importer, &p, on_pulled, j, &j->pull, err);
 }
@@ -60,8 +59,7 @@ static struct dw_job *find_twin(const struct dw *d, const struct dw_job *j)
 {
 	struct dw_job *found = NULL;
 
-	/* A digest speaks of the whole state. */
-	if (j->group == 0 || j->digest)
+	if (j->group == 0)
 		return NULL;
 	for (uint32_t i = 0; i < d->n_order; i++) {
 		struct dw_job *o = &d->jobs[d->order[i]];
@@ -148,7 +146,6 @@ static void say_adopted(struct dw *d, struct dw_job *j)
 		.attempt = j->req.attempt,
 		.bytes = j->pulled.bytes,
 		.copy_ns = j->pulled.copy_ns,
-		.wait_ns = wait,
 		.transport = bytes_of_str(transport_name(j->pulled.transport)),
 		.has_copy = j->pulled.copy != NULL};
 

@@ -111,7 +111,6 @@ static status fill_job(
 		.lease = m->lease,
 		.group = m->shared,
 		.src_slot = (uint32_t)m->slot,
-		.digest = m->has_digest && m->digest,
 		.n_prompt = (uint32_t)m->n_prompt,
 		.n_generated = n_gen,
 		.n_tokens = (uint32_t)m->n_tokens,

@@ -137,10 +137,8 @@ void dw_finish(struct dw *d, struct dw_job *j, enum wire_finish reason, const ch
 
 void dw_evict(struct dw *d, struct dw_job *j)
 {
-	struct msg_evicted m = {.router = j->req.router,
-		.seq = j->req.seq,
-		.attempt = j->req.attempt,
-		.n_generated = j->n_generated};
+	struct msg_evicted m = {
+		.router = j->req.router, .seq = j->req.seq, .attempt = j->req.attempt};
 
 	d->w->stats.v[STAT_evicted]++;
 	log_info("evicted " REQ_FMT " generated=%u: no free page", REQ_ARG(j->req),

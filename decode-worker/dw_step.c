@@ -62,12 +62,11 @@ static void take_token(struct dw *d, struct dw_job *j, const struct eng_token *t
 		end_row(d, j, FINISH_LENGTH);
 }
 
-static void send_tokens(struct dw *d, uint64_t step)
+static void send_tokens(struct dw *d)
 {
 	for (uint32_t i = 0; i < ROUTERS_MAX && d->out[i].n > 0; i++) {
 		struct dw_out *o = &d->out[i];
 		struct msg_tokens m = {.router = o->router,
-			.step = step,
 			.records = {(const uint8_t *)o->records,
 				o->n * sizeof(*o->records)},
 			.has_tops = o->n_tops > 0,
@@ -104,7 +103,7 @@ void dw_step(struct dw *d, const struct eng_result *r)
 		if (j != NULL)
 			take_token(d, j, &r->tokens[i]);
 	}
-	send_tokens(d, r->epoch);
+	send_tokens(d);
 	send_ends(d);
 }
 

@@ -62,7 +62,6 @@ struct pw_job {
 	uint64_t lease;    /* the first of n_leases that were granted */
 	uint32_t n_leases; /* that have not ended */
 	uint64_t arrived_ns, started_ns, computed_ns;
-	uint64_t deadline_ns; /* 0: none */
 };
 
 /* One pass with the engine; the engine holds two, results come in order. */

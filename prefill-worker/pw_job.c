@@ -81,7 +81,6 @@ static void say_prefilled(struct pw *p, struct pw_job *j)
 		.slot = j->slot,
 		.n_tokens = j->n_ids,
 		.first = {(const uint8_t *)j->firsts, j->n_choices * sizeof(*j->firsts)},
-		.queue_ns = j->started_ns - j->arrived_ns,
 		.compute_ns = j->computed_ns - j->started_ns,
 		.has_tops = j->tops != NULL,
 		.tops = {(const uint8_t *)j->tops,
@@ -90,7 +89,7 @@ static void say_prefilled(struct pw *p, struct pw_job *j)
 	log_info("prefilled " REQ_FMT
 		 " tokens=%u lease=%llu queue_ms=%llu compute_ms=%llu",
 		REQ_ARG(j->req), j->n_ids, (unsigned long long)j->lease,
-		(unsigned long long)(m.queue_ns / NS_PER_MS),
+		(unsigned long long)((j->started_ns - j->arrived_ns) / NS_PER_MS),
 		(unsigned long long)(m.compute_ns / NS_PER_MS));
 	routers_send(p->w->routers, j->req.router, MSG_prefilled, &m);
 }

@@ -120,14 +120,9 @@ void pw_pass_form(struct pw *p)
 
 static void say_progress(struct pw *p, const struct pw_job *j)
 {
-	uint32_t n_pages = CEIL_DIV(j->done, PAGE_TOKENS);
 	struct msg_progress m = {.router = j->req.router,
 		.seq = j->req.seq,
 		.attempt = j->req.attempt,
-		.has_pages = true,
-		.pages = {(const uint8_t *)j->pages, n_pages * sizeof(*j->pages)},
-		.has_slot = true,
-		.slot = j->slot,
 		.tokens_final = j->done};
 
 	routers_send(p->w->routers, j->req.router, MSG_progress, &m);

@@ -61,9 +61,6 @@ static status fill_job(
 		.score = m->has_prompt_logprobs,
 		.score_top = (uint32_t)m->prompt_logprobs,
 		.arrived_ns = clock_ns()};
-	if (m->has_deadline_ms)
-		j->deadline_ns =
-			j->arrived_ns + MIN(m->deadline_ms, UINT32_MAX) * NS_PER_MS;
 	st = sampling_make(&j->draw, &s, m->n_prompt, p->w->n_valid, err);
 	if (st != ST_OK)
 		return st;
@@ -225,28 +222,16 @@ static void on_result(void *self, const struct eng_result *r)
 		pw_pass_done(self, r);
 }
 
-/* Ending a job takes it out of order[], so these walk from the youngest. */
-static void end_overdue(struct pw *p, uint64_t now)
-{
-	for (uint32_t i = p->n_order; i-- > 0;) {
-		struct pw_job *j = &p->jobs[p->order[i]];
-
-		if (j->deadline_ns != 0 && now >= j->deadline_ns &&
-			(j->state == PW_QUEUED || j->state == PW_FILLING))
-			pw_end(p, j, FINISH_CANCELLED, "its deadline passed");
-	}
-}
-
 static void turn(void *self)
 {
 	struct pw *p = self;
 
-	end_overdue(p, clock_ns());
 	pw_admit(p);
 	pw_pass_form(p);
 	pw_grant(p);
 }
 
+/* Ending a job takes it out of order[], so these walk from the youngest. */
 static void cut(void *self, const char *text)
 {
 	struct pw *p = self;

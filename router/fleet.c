@@ -150,8 +150,6 @@ static void fill(struct worker_view *w, struct bytes peer, int conn,
 	w->slots = (uint32_t)m->slots;
 	w->pages = (uint32_t)m->pages;
 	w->len_max = (uint32_t)m->len_max;
-	w->rows_max = (uint32_t)m->rows_max;
-	w->seqs_max = (uint32_t)m->seqs_max;
 	w->pid = (uint32_t)m->pid;
 	w->compat_hash = m->compat_hash;
 	copy_text(w->link_path, sizeof(w->link_path), m->link_path);

@@ -35,7 +35,7 @@ struct worker_view {
 	uint64_t heard_ns, hello_ns;
 	uint64_t key; /* of id and incarnation, for rendezvous */
 	/* from hello */
-	uint32_t slots, pages, len_max, rows_max, seqs_max, pid;
+	uint32_t slots, pages, len_max, pid;
 	uint64_t compat_hash;
 	char link_path[108];
 	char gpus[129];

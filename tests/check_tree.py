@@ -43,6 +43,16 @@ HOME = {
     r"\bpthread_mutex": ["common/base/"],
     r"\b(TODO|FIXME|XXX|HACK)\b|\bfor now\b|\blegacy\b|_v2\b": [],
 }
+# party of common/wire/schema.def -> where its handlers stand
+_WORKER = ["common/worker/router_link.c", "common/worker/dispatch.c"]
+HANDLERS = {
+    "ROUTER": ["router/handlers.c"],
+    "PREFILL": _WORKER + ["prefill-worker/"],
+    "DECODE": _WORKER + ["decode-worker/"],
+    "IMPORTER": ["common/xfer/peer.c"],
+    "EXPORTER": ["common/xfer/exporter_msg.c"],
+    "CTL": [],  # no program of the tree
+}
 LINES_MAX = 800
 LINES_SOFT = 500
 FUNCTION_MAX = 80
@@ -77,7 +87,29 @@ def long_functions(code):
             start = None
 
 
+def unhandled_messages(root):
+    """Each message has one handler at each party that may receive it: an entry of a table
+    of handlers, or a comparison with its type."""
+    schema = (root / "common/wire/schema.def").read_text()
+    both = {name: set(re.findall(r"WIRE_(\w+)", mask))
+            for name, mask in re.findall(r"^#define (\w+) (\(WIRE_.*\))$", schema, re.M)}
+    messages = re.findall(r"^MSG\((\w+), \d+, [^,]+, ([^,)]+)\)", schema, re.M)
+    if not messages:
+        yield "common/wire/schema.def: no message was found in it"
+    for name, mask in messages:
+        parties = {w for part in re.findall(r"\w+", mask)
+                   for w in both.get(part, [part.removeprefix("WIRE_")])}
+        for party in sorted(parties):
+            files = [p for home in HANDLERS[party]
+                     for p in sorted([root / home] if home.endswith(".c") else root.glob(home + "*.c"))]
+            handled = rf"\{{MSG_{name},|== MSG_{name}\b"
+            found = [p.name for p in files for _ in re.findall(handled, p.read_text())]
+            if files and len(found) != 1:
+                yield f"common/wire/schema.def: {name} has {len(found)} handlers at {party}: {found}"
+
+
 def complaints(root):
+    yield from unhandled_messages(root)
     for path in sorted(root.rglob("*")):
         rel = path.relative_to(root).as_posix()
         if rel.startswith(("build", ".git/", ".dev/")) or not path.is_file():

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WIRE_PROTO_MIN    1u
-#define WIRE_PROTO_MAX    1u
+#define WIRE_PROTO_MIN    2u
+#define WIRE_PROTO_MAX    2u
 #define WIRE_MAX_BYTES    ((size_t)16 << 20)
 #define WIRE_MAX_ELEMENTS 256u
 

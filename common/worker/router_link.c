@@ -59,22 +59,9 @@ bool router_link_send(struct router_link *l, uint8_t type, const void *msg)
 	return st == ST_OK;
 }
 
-static void device_uuids(const struct worker *w, struct sink *out)
-{
-	for (uint32_t r = 0; r < engine_ranks(w->engine); r++)
-		sink_fmt(out, "%s%s", r > 0 ? "," : "",
-			engine_backend(w->engine, r)->uuid);
-}
-
 static void say_hello(struct router_link *l, uint64_t now_ns)
 {
 	struct worker *w = l->set->w;
-	uint8_t layout[LAYOUT_RECORD_BYTES];
-	struct sink uuids;
-
-	sink_init(&uuids, 1024);
-	device_uuids(w, &uuids);
-	layout_put(w->layout, layout);
 	struct msg_hello m = {.proto_min = WIRE_PROTO_MIN,
 		.proto_max = WIRE_PROTO_MAX,
 		.build = BYTES_STR(BATON_VERSION),
@@ -86,24 +73,16 @@ static void say_hello(struct router_link *l, uint64_t now_ns)
 		.compat_hash = layout_compat_hash(w->layout),
 		.has_tokenizer_hash = true,
 		.tokenizer_hash = tokenizer_hash(w->tokenizer),
-		.has_layout = true,
-		.layout = {layout, sizeof(layout)},
 		.has_pages = true,
 		.pages = pool_size(w->pages),
 		.has_slots = true,
 		.slots = pool_size(w->slots),
-		.has_device_uuids = true,
-		.device_uuids = sink_bytes(&uuids),
 		.has_link_path = true,
 		.link_path = bytes_of_str(exporter_path(w->exporter)),
 		.has_len_max = true,
 		.len_max = w->len_max,
 		.has_pid = true,
 		.pid = (uint64_t)getpid(),
-		.has_rows_max = true,
-		.rows_max = w->conf->max_num_batched_tokens,
-		.has_seqs_max = true,
-		.seqs_max = w->conf->max_num_seqs,
 		.has_transport = w->transport[0] != 0,
 		.transport = bytes_of_str(w->transport),
 		.has_gpus = true,
@@ -113,7 +92,6 @@ static void say_hello(struct router_link *l, uint64_t now_ns)
 
 	router_link_send(l, MSG_hello, &m);
 	l->hello_due_ns = now_ns + beats_ns(l, HELLO_BEATS);
-	sink_release(&uuids);
 }
 
 static void on_hello(struct router_link *l, const struct msg_hello *m)

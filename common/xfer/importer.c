@@ -16,15 +16,6 @@ static void on_turn(void *ctx)
 			pull_deliver(&m->pulls[i]);
 }
 
-static void list_devices(struct importer *m)
-{
-	size_t at = 0;
-
-	for (uint32_t r = 0; r < m->side.n_ranks; r++)
-		at += (size_t)snprintf(m->device_uuids + at, sizeof(m->device_uuids) - at,
-			"%s%.64s", r > 0 ? "," : "", m->side.backend[r]->uuid);
-}
-
 status importer_create(
 	struct importer **out, const struct xfer_side *side, struct err *err)
 {
@@ -39,7 +30,6 @@ status importer_create(
 	if (m->side.timeout_ms == 0)
 		m->side.timeout_ms = XFER_TIMEOUT_MS;
 	m->compat_hash = layout_compat_hash(&side->layout);
-	list_devices(m);
 	for (uint32_t i = 0; i < IMPORTER_PEERS_MAX; i++)
 		m->peers[i].importer = m;
 	for (uint32_t i = 0; i < IMPORTER_PULLS_MAX; i++)

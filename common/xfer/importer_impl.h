@@ -73,8 +73,7 @@ struct import_pull {
 	struct pull what; /* pages point into own memory; strings are not kept */
 	uint32_t *pages;  /* source's, then ours */
 	bool claim_unanswered, claim_held;
-	bool stopping; /* result.err says why; waits for the task */
-	bool has_digest;
+	bool stopping;   /* result.err says why; waits for the task */
 	uint64_t digest; /* the exporter's */
 	struct plan_copy *copies;
 	uint64_t n_copies, at; /* copies[at..) are left, the first from at_bytes on */
@@ -100,7 +99,6 @@ struct peer_down {
 struct importer {
 	struct xfer_side side;
 	uint64_t compat_hash;
-	char device_uuids[RANKS_MAX * 65];
 	struct peer peers[IMPORTER_PEERS_MAX];
 	struct import_pull pulls[IMPORTER_PULLS_MAX];
 	struct peer_down *downs;

@@ -6,7 +6,7 @@
 #include "common/loop/loop.h"
 #include "common/wire/wire.h"
 
-/* The largest link message, open, has 1.2 KiB. */
+/* The largest link message, fetch, has 2.1 KiB. */
 #define LINK_FRAME_MAX 4096u
 /* Frames that wait for a peer that does not read; one more ends the link. Above what
  * the most pulls of one importer can have unanswered (IMPORTER_PULLS_MAX). */

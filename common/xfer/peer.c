@@ -308,7 +308,6 @@ static void open_link(struct peer *peer, int fd)
 		.incarnation = m->side.incarnation,
 		.source_incarnation = peer->incarnation,
 		.compat_hash = m->compat_hash,
-		.device_uuids = bytes_of_str(m->device_uuids),
 	};
 	struct err err;
 

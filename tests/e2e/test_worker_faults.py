@@ -280,14 +280,6 @@ def test_short_prompts_overtake_a_long_one(rig):
     assert order[:at].count(long[1]) <= 3, order
 
 
-def test_a_deadline_ends_what_waits(rig):
-    _, _, r = rig.pair(prefill=dict(debug_fault="pause@queued"))
-    request = r.prefill("p0", SHORT["prompt_ids"], deadline_ms=200)
-    end = r.take("finished", request, seconds=2)
-    assert end["reason"] == wire.FINISH["CANCELLED"] and "deadline" in end["text"]
-    r.take("freed", request)
-
-
 # ---- the end ----
 
 

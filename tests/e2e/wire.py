@@ -42,6 +42,7 @@ _HEADER = (ROOT / "common/wire/wire.h").read_text()
 REJECT = _numbers(_HEADER, "WIRE_REJECT_MAP")
 FINISH = _numbers(_HEADER, "WIRE_FINISH_MAP")
 REFUSED = _numbers(_HEADER, "WIRE_REFUSAL_MAP")
+PROTO = int(re.search(r"WIRE_PROTO_MAX\s+(\d+)u", _HEADER).group(1))
 ROUTER, PREFILL, DECODE = 1, 2, 4
 
 _RECORDS = {

@@ -120,7 +120,7 @@ class Router:
         if self.refuse is not None:
             self.send(m["id"], "refused", code=self.refuse[0], text=self.refuse[1])
             return
-        self.send(m["id"], "hello", proto_min=1, proto_max=1, build="test", id="r0",
+        self.send(m["id"], "hello", proto_min=wire.PROTO, proto_max=wire.PROTO, build="test", id="r0",
                   incarnation=self.incarnation, role=wire.ROUTER, boot_id="test")
 
     def _beat(self):

@@ -139,7 +139,7 @@ static void records_are_read_one_by_one(void **state)
 	struct fixture *f = *state;
 	struct wire_token in[3] = {{.seq = 1, .token = 7, .choice = 2, .logprob = -0.5f},
 		{.seq = UINT64_MAX, .attempt = 3}, {.seq = 5, .n_tops = 9}};
-	struct msg_tokens a = {.router = 9, .step = 4}, b;
+	struct msg_tokens a = {.router = 9}, b;
 	struct wire_token out;
 	struct err err;
 
@@ -251,8 +251,8 @@ static const struct refusal refusals[] = {
 	{"negative key", MSG_done, IN("\x81\xff\x05"), ST_INVALID, "key 0"},
 	{"bin for str", MSG_peer_down, IN("\x82\x01\xc4\x01x\x02\x05"), ST_INVALID,
 		"id has the wrong type"},
-	{"str for bin", MSG_hello, IN("\x81\x0a\xa1x"), ST_INVALID,
-		"layout has the wrong type"},
+	{"str for bin", MSG_fetch, IN("\x81\x03\xa1x"), ST_INVALID,
+		"pieces has the wrong type"},
 	{"array for str", MSG_peer_down, IN("\x82\x01\x91\x01\x02\x05"), ST_INVALID,
 		"wrong type"},
 	{"str too long", MSG_peer_down,

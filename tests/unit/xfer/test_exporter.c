@@ -69,8 +69,7 @@ static struct msg_open an_open(const struct world *w)
 	return (struct msg_open){.id = BYTES_STR("d0"),
 		.incarnation = 77,
 		.source_incarnation = w->p.side.incarnation,
-		.compat_hash = layout_compat_hash(&w->p.side.layout),
-		.device_uuids = BYTES_STR("cpu:0 x")};
+		.compat_hash = layout_compat_hash(&w->p.side.layout)};
 }
 
 static void open_as(struct world *w, struct raw_peer *p)

@@ -178,28 +178,26 @@ struct weight *check_add_weight(struct check_case *c, enum weight_format format,
 	return w;
 }
 
-static bool is_sequence_op(enum op_id op)
+uint32_t check_case_count(enum op_id op)
 {
-	return op == OP_attn_prep || op == OP_attn_prefill || op == OP_attn_decode ||
-	       op == OP_gdn_prep || op == OP_gdn_prefill || op == OP_gdn_decode;
-}
+	static const uint32_t counts[OP__COUNT] = {
+#define X(name, weight, formats, needed, cases, ...) [OP_##name] = (cases),
+		OP_MAP(X)
+#undef X
+	};
 
-uint32_t check_case_count(enum op_id op, const struct kernel_shapes *shapes)
-{
-	if ((op == OP_moe || op == OP_moe_route) && shapes->n_experts == 0)
-		return 0;
-	if ((op == OP_gdn_prep || op == OP_gdn_prefill || op == OP_gdn_decode) &&
-		shapes->n_v == 0)
-		return 0;
-	if ((op == OP_attn_prep || op == OP_attn_prefill || op == OP_attn_decode) &&
-		shapes->n_q == 0)
-		return 0;
-	return op == OP_linear ? 4 : 3;
+	return counts[op];
 }
 
 struct check_case *check_case_create(enum op_id op, enum weight_format format,
 	const struct kernel_shapes *shapes, uint32_t i, const struct check_limits *limits)
 {
+	static void (*const build[OP__COUNT])(struct check_case *,
+		const struct kernel_shapes *, uint32_t, const struct check_limits *) = {
+#define X(name, ...) [OP_##name] = check_build_##name,
+		OP_MAP(X)
+#undef X
+	};
 	struct check_case *c = mem_alloc(1, sizeof(*c));
 
 	c->op = op;
@@ -207,10 +205,7 @@ struct check_case *check_case_create(enum op_id op, enum weight_format format,
 	c->shapes = *shapes;
 	c->round_acts = limits->round_acts;
 	c->seed = (uint64_t)op << 16 | (uint64_t)format << 8 | i;
-	if (is_sequence_op(op))
-		check_seq_build(c, shapes, i, limits);
-	else
-		check_dense_build(c, shapes, i, limits);
+	build[op](c, shapes, i, limits);
 	return c;
 }
 

@@ -33,7 +33,7 @@ struct check_buffer {
 };
 
 union check_args {
-#define X(op, member) struct op_##op op;
+#define X(op, ...) struct op_##op op;
 	OP_MAP(X)
 #undef X
 };
@@ -75,8 +75,8 @@ struct check_limits {
 	bool round_acts;
 };
 
-/* Cases of an op, at least one unless the model has no such layer. */
-uint32_t check_case_count(enum op_id op, const struct kernel_shapes *shapes);
+/* How many cases an op has. */
+uint32_t check_case_count(enum op_id op);
 /* Case number i. Never NULL; memory is start-up memory. */
 struct check_case *check_case_create(enum op_id op, enum weight_format format,
 	const struct kernel_shapes *shapes, uint32_t i,
@@ -99,9 +99,13 @@ void check_fill_uniform(
 /* A matrix or stack with random values of variance 1 / k in its format. */
 struct weight *check_add_weight(struct check_case *c, enum weight_format format,
 	uint32_t count, uint32_t n, uint32_t k);
-void check_dense_build(struct check_case *c, const struct kernel_shapes *shapes,
-	uint32_t i, const struct check_limits *limits);
-void check_seq_build(struct check_case *c, const struct kernel_shapes *shapes, uint32_t i,
-	const struct check_limits *limits);
+
+/* Builds case number i; op, format, shapes and the generator are set. */
+#define CHECK_BUILDER(op)                                                                \
+	void check_build_##op(struct check_case *c, const struct kernel_shapes *s,       \
+		uint32_t i, const struct check_limits *limits)
+#define X(op, ...) CHECK_BUILDER(op);
+OP_MAP(X)
+#undef X
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "common/base/attr.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,8 +52,7 @@ static struct check_buffer *add_rows(struct check_case *c, const char *name,
 	return b;
 }
 
-static void build_embed(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
-	const struct check_limits *limits)
+CHECK_BUILDER(embed)
 {
 	struct op_embed *a = &c->args.embed;
 	uint32_t n = case_n(s->vocab, s->hidden, limits);
@@ -71,8 +69,7 @@ static void build_embed(struct check_case *c, const struct kernel_shapes *s, uin
 	(void)snprintf(c->name, sizeof(c->name), "%u rows of %u", a->n_rows, s->hidden);
 }
 
-static void build_add_norm(struct check_case *c, const struct kernel_shapes *s,
-	uint32_t i, const struct check_limits *limits)
+CHECK_BUILDER(add_norm)
 {
 	struct op_add_norm *a = &c->args.add_norm;
 	struct check_buffer *b;
@@ -95,8 +92,7 @@ static void build_add_norm(struct check_case *c, const struct kernel_shapes *s,
 	(void)snprintf(c->name, sizeof(c->name), "%u rows of %u", a->n_rows, a->width);
 }
 
-static void build_linear(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
-	const struct check_limits *limits)
+CHECK_BUILDER(linear)
 {
 	struct op_linear *a = &c->args.linear;
 	uint32_t conv = 2 * s->n_k * s->dk + s->n_v * s->dv;
@@ -121,8 +117,7 @@ static void build_linear(struct check_case *c, const struct kernel_shapes *s, ui
 	(void)snprintf(c->name, sizeof(c->name), "%u rows, %u to %u", a->n_rows, k, n);
 }
 
-static void build_swiglu(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
-	const struct check_limits *limits)
+CHECK_BUILDER(swiglu)
 {
 	struct op_swiglu *a = &c->args.swiglu;
 	struct check_buffer *b;
@@ -153,8 +148,7 @@ static void fill_choices(struct check_case *c, uint32_t *ids, uint32_t rows,
 	}
 }
 
-static void build_moe_route(struct check_case *c, const struct kernel_shapes *s,
-	uint32_t i, const struct check_limits *limits)
+CHECK_BUILDER(moe_route)
 {
 	struct op_moe_route *a = &c->args.moe_route;
 	enum weight_format format = i == 0 ? WF_F32 : WF_BF16;
@@ -218,8 +212,7 @@ static void add_experts(struct check_case *c, const struct kernel_shapes *s,
 	c->shapes.n_experts = n_experts;
 }
 
-static void build_moe(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
-	const struct check_limits *limits)
+CHECK_BUILDER(moe)
 {
 	struct op_moe *a = &c->args.moe;
 	uint64_t expert = (uint64_t)s->hidden * s->width;
@@ -254,8 +247,7 @@ static void build_moe(struct check_case *c, const struct kernel_shapes *s, uint3
 		a->n_rows, a->top_k, c->shapes.n_experts, c->shapes.width);
 }
 
-static void build_head(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
-	const struct check_limits *limits)
+CHECK_BUILDER(head)
 {
 	struct op_head *a = &c->args.head;
 	uint32_t k = case_k(s->hidden, c->format);
@@ -386,8 +378,7 @@ static void add_sample_inputs(struct check_case *c, struct op_sample *a)
 					a->n_valid / 3] = NAN;
 }
 
-static void build_sample(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
-	const struct check_limits *limits)
+CHECK_BUILDER(sample)
 {
 	struct op_sample *a = &c->args.sample;
 	struct check_buffer *out[] = {
@@ -414,23 +405,4 @@ static void build_sample(struct check_case *c, const struct kernel_shapes *s, ui
 	c->work_field = &a->work;
 	c->work_bytes_field = &a->work_bytes;
 	(void)snprintf(c->name, sizeof(c->name), "%u rows of %u", a->n, a->vocab);
-}
-
-void check_dense_build(struct check_case *c, const struct kernel_shapes *shapes,
-	uint32_t i, const struct check_limits *limits)
-{
-	static void (*const build[OP__COUNT])(struct check_case *,
-		const struct kernel_shapes *, uint32_t, const struct check_limits *) = {
-		[OP_embed] = build_embed,
-		[OP_add_norm] = build_add_norm,
-		[OP_linear] = build_linear,
-		[OP_swiglu] = build_swiglu,
-		[OP_moe_route] = build_moe_route,
-		[OP_moe] = build_moe,
-		[OP_head] = build_head,
-		[OP_sample] = build_sample,
-	};
-
-	assert(build[c->op] != NULL);
-	build[c->op](c, shapes, i, limits);
 }

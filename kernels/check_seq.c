@@ -10,17 +10,29 @@
 #include <stdio.h>
 #include <string.h>
 
+/* How much a row costs, in products. */
+static uint64_t row_products(enum op_id op, const struct kernel_shapes *s)
+{
+	bool recurrent = op == OP_gdn_prefill || op == OP_gdn_decode;
+
+	return recurrent ? (uint64_t)s->n_v * s->dk * s->dv * 3
+			 : (uint64_t)s->n_q * s->head_dim * 2 * 100;
+}
+
 /* Case 0: one sequence. Case 1: several, with page borders and very short rows. Case 2:
  * many rows, or a long past for the decode ops; where the device is fast enough, as many
  * as a real pass has, because what is chosen is what is fast there. */
-static struct check_layout choose(
-	enum op_id op, uint32_t i, const struct kernel_shapes *s, uint64_t rows_most)
+static struct check_layout choose(enum op_id op, uint32_t i,
+	const struct kernel_shapes *s, const struct check_limits *limits)
 {
 	bool decode = op == OP_attn_decode || op == OP_gdn_decode;
+	uint64_t rows_most = MAX(1, limits->products / MAX(1, row_products(op, s)));
 	uint32_t page = s->page_tokens;
 	struct check_layout l;
 	uint32_t total = 0;
 
+	if (limits->layout != NULL)
+		return *limits->layout;
 	if (i == 0) {
 		l = (struct check_layout){1, {decode ? 40 : 0}, {decode ? 1 : 37}};
 	} else if (i == 1) {
@@ -187,11 +199,11 @@ static void add_kv(struct check_case *c, struct op_kv *kv, enum check_role role,
 	}
 }
 
-static void build_attn_prep(struct check_case *c, const struct check_layout *l)
+CHECK_BUILDER(attn_prep)
 {
+	const struct check_layout l = choose(c->op, i, s, limits);
 	struct op_attn_prep *a = &c->args.attn_prep;
-	const struct kernel_shapes *s = &c->shapes;
-	struct placed placed = add_rows(c, &a->rows, l);
+	struct placed placed = add_rows(c, &a->rows, &l);
 	uint64_t t = a->rows.n_rows;
 	uint64_t kv_width = (uint64_t)s->n_kv * s->head_dim;
 	uint64_t qg_width = 2 * (uint64_t)s->n_q * s->head_dim;
@@ -214,9 +226,9 @@ static void build_attn_prep(struct check_case *c, const struct check_layout *l)
 	check_fill(
 		c, add_f32(c, "k_gain", CHECK_IN, s->head_dim, (void *)&a->k_gain), 0.3f);
 	b = add_f32(c, "inv_freq", CHECK_IN, MAX(1, s->rotary / 2), (void *)&a->inv_freq);
-	for (uint32_t i = 0; i < s->rotary / 2; i++)
-		((float *)b->host)[i] = (float)pow(1e7, -2.0 * i / s->rotary);
-	add_kv(c, &a->kv, CHECK_STATE, &placed, l);
+	for (uint32_t d = 0; d < s->rotary / 2; d++)
+		((float *)b->host)[d] = (float)pow(1e7, -2.0 * d / s->rotary);
+	add_kv(c, &a->kv, CHECK_STATE, &placed, &l);
 }
 
 static void build_attn(struct check_case *c, const struct check_layout *l)
@@ -237,6 +249,20 @@ static void build_attn(struct check_case *c, const struct check_layout *l)
 	add_kv(c, &a->kv, CHECK_IN, &placed, l);
 	c->work_field = &a->work;
 	c->work_bytes_field = &a->work_bytes;
+}
+
+CHECK_BUILDER(attn_prefill)
+{
+	const struct check_layout l = choose(c->op, i, s, limits);
+
+	build_attn(c, &l);
+}
+
+CHECK_BUILDER(attn_decode)
+{
+	const struct check_layout l = choose(c->op, i, s, limits);
+
+	build_attn(c, &l);
 }
 
 /* Slots of one layer: the recurrent part, then the convolution's, as one slot each. */
@@ -265,14 +291,14 @@ static void add_slots(struct check_case *c, struct op_slot *slots, bool rec, boo
 	}
 }
 
-static void build_gdn_prep(struct check_case *c, const struct check_layout *l)
+CHECK_BUILDER(gdn_prep)
 {
+	const struct check_layout l = choose(c->op, i, s, limits);
 	struct op_gdn_prep *a = &c->args.gdn_prep;
-	const struct kernel_shapes *s = &c->shapes;
 	uint32_t channels = 2 * s->n_k * s->dk + s->n_v * s->dv;
 	uint64_t t, keys;
 
-	(void)add_rows(c, &a->rows, l);
+	(void)add_rows(c, &a->rows, &l);
 	t = a->rows.n_rows;
 	keys = t * s->n_k;
 	a->n_k = s->n_k;
@@ -363,23 +389,16 @@ static void build_gdn(struct check_case *c, const struct check_layout *l)
 	c->work_bytes_field = &a->work_bytes;
 }
 
-void check_seq_build(struct check_case *c, const struct kernel_shapes *s, uint32_t i,
-	const struct check_limits *limits)
+CHECK_BUILDER(gdn_prefill)
 {
-	bool recurrent = c->op == OP_gdn_prefill || c->op == OP_gdn_decode;
-	uint64_t per_row = recurrent ? (uint64_t)s->n_v * s->dk * s->dv * 3
-				     : (uint64_t)s->n_q * s->head_dim * 2 * 100;
-	struct check_layout l =
-		choose(c->op, i, s, MAX(1, limits->products / MAX(1, per_row)));
+	const struct check_layout l = choose(c->op, i, s, limits);
 
-	if (limits->layout != NULL)
-		l = *limits->layout;
-	if (c->op == OP_attn_prep)
-		build_attn_prep(c, &l);
-	else if (c->op == OP_gdn_prep)
-		build_gdn_prep(c, &l);
-	else if (recurrent)
-		build_gdn(c, &l);
-	else
-		build_attn(c, &l);
+	build_gdn(c, &l);
+}
+
+CHECK_BUILDER(gdn_decode)
+{
+	const struct check_layout l = choose(c->op, i, s, limits);
+
+	build_gdn(c, &l);
 }

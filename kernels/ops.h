@@ -19,6 +19,7 @@
 #define KERNELS_OPS_H
 #include "common/base/dtype.h"
 #include "common/base/err.h"
+#include "kernels/table.h"
 #include <stdbool.h>
 #include <stdint.h>
 #ifdef __cplusplus
@@ -75,26 +76,8 @@ struct op_slot {
 	enum dtype conv_dtype;
 };
 
-/* One line per op; enum, names and dispatch follow. The second column is the member
- * whose weight format chooses the variant, or NONE. */
-#define OP_MAP(X)                                                                        \
-	X(embed, table)                                                                  \
-	X(add_norm, NONE)                                                                \
-	X(linear, w)                                                                     \
-	X(attn_prep, NONE)                                                               \
-	X(attn_prefill, NONE)                                                            \
-	X(attn_decode, NONE)                                                             \
-	X(gdn_prep, NONE)                                                                \
-	X(gdn_prefill, NONE)                                                             \
-	X(gdn_decode, NONE)                                                              \
-	X(swiglu, NONE)                                                                  \
-	X(moe_route, NONE)                                                               \
-	X(moe, down)                                                                     \
-	X(head, w)                                                                       \
-	X(sample, NONE)
-
 enum op_id {
-#define X(op, format) OP_##op,
+#define X(op, ...) OP_##op,
 	OP_MAP(X)
 #undef X
 		OP__COUNT

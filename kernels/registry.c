@@ -11,7 +11,7 @@
 const char *op_name(enum op_id op)
 {
 	static const char *const names[OP__COUNT] = {
-#define X(name, member) #name,
+#define X(name, ...) #name,
 		OP_MAP(X)
 #undef X
 	};
@@ -23,7 +23,7 @@ static bool has_format(enum op_id op)
 {
 	enum { format_NONE, format_table, format_w, format_down };
 	static const int members[OP__COUNT] = {
-#define X(name, member) [OP_##name] = format_##member,
+#define X(name, weight, ...) [OP_##name] = format_##weight,
 		OP_MAP(X)
 #undef X
 	};
@@ -34,20 +34,33 @@ static bool has_format(enum op_id op)
 /* Formats in which the model needs an op, as bits. */
 static uint32_t formats_of(enum op_id op, const struct kernel_shapes *s)
 {
-	if (op == OP_linear)
-		return s->linear_formats;
-	if (op == OP_moe)
-		return s->moe_formats;
-	if (op == OP_head)
-		return s->head_formats;
-	if (op == OP_embed)
-		return 1u << WF_F32 | 1u << WF_BF16;
-	return 1u << WF_F32;
+	switch (op) {
+#define X(name, weight, formats, needed, ...)                                            \
+	case OP_##name:                                                                  \
+		return (needed) ? (formats) : 0;
+		OP_MAP(X)
+#undef X
+	case OP__COUNT:
+		break;
+	}
+	return 0;
+}
+
+uint64_t no_work(__attribute__((unused)) const struct kernel_shapes *shapes)
+{
+	return 0;
+}
+
+status no_repack(__attribute__((unused)) struct backend *b,
+	__attribute__((unused)) struct stream *s,
+	__attribute__((unused)) struct weight *w, __attribute__((unused)) struct err *err)
+{
+	return ST_OK;
 }
 
 /* What stands where nothing was selected, so that a call is an error and not a jump to
  * nowhere. */
-#define X(name, member)                                                                  \
+#define X(name, ...)                                                                     \
 	static status refuse_##name(__attribute__((unused)) struct stream *s,            \
 		__attribute__((unused)) const struct op_##name *op, struct err *err)     \
 	{                                                                                \
@@ -60,7 +73,7 @@ OP_MAP(X)
 static void fill_refusals(struct kernels *k)
 {
 	static const op_fn refusals[OP__COUNT] = {
-#define X(name, member) [OP_##name] = (op_fn)refuse_##name,
+#define X(name, ...) [OP_##name] = (op_fn)refuse_##name,
 		OP_MAP(X)
 #undef X
 	};
@@ -134,14 +147,13 @@ static status select_all(struct kernels *k, struct contest *blank, struct err *e
 			c.op = (enum op_id)op;
 			c.format = (enum weight_format)f;
 			c.any_format = !has_format(c.op);
-			if ((formats_of(c.op, c.shapes) >> f & 1u) == 0 ||
-				check_case_count(c.op, c.shapes) == 0)
+			if ((formats_of(c.op, c.shapes) >> f & 1u) == 0)
 				continue;
 			st = trial_hold(&c, &v, err);
 			if (st != ST_OK)
 				return st;
 			set_chosen(k, c.op, c.format, v);
-			k->work_bytes = MAX(k->work_bytes, trial_work(v, c.shapes));
+			k->work_bytes = MAX(k->work_bytes, v->work_bytes(c.shapes));
 		}
 	}
 	return ST_OK;

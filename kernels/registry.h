@@ -19,20 +19,31 @@ typedef void (*op_fn)(void); /* cast to the op's own type by the dispatch below 
 struct variant {
 	const char *name; /* "linear/avx2" */
 	enum op_id op;
-	int format;          /* enum weight_format it serves, or -1: any / none */
+	uint32_t formats;    /* of weights that it serves, as bits 1 << WF_x */
 	const char *backend; /* "cpu", "cuda" */
 	/* CPU: bit that the machine must have; CUDA: lowest and highest arch. */
 	uint32_t arch_min, arch_max;
 	op_fn run;
 	bool oracle; /* the plain one that the others are checked against */
-	/* Bytes of scratch that this variant needs at these shapes; NULL: none. */
+	/* Bytes of scratch that this variant needs at these shapes, or no_work. */
 	uint64_t (*work_bytes)(const struct kernel_shapes *shapes);
 	/* Repack weights once at load, in place, on a stream (same bytes); sets
-	 * w->layout. NULL: takes layout 0. w is one matrix or stack; scratch: host
+	 * w->layout. no_repack: takes layout 0. w is one matrix or stack; scratch: host
 	 * staging is the variant's own business. */
 	status (*repack)(
 		struct backend *b, struct stream *s, struct weight *w, struct err *err);
 };
+
+/* A variant of every format, or of an op without one. */
+#define FORMATS_ANY UINT32_MAX
+
+static inline bool variant_takes(const struct variant *v, enum weight_format format)
+{
+	return (v->formats >> format & 1u) != 0;
+}
+
+uint64_t no_work(const struct kernel_shapes *shapes);
+status no_repack(struct backend *b, struct stream *s, struct weight *w, struct err *err);
 
 /* Tables of the backends; the second exists in builds with CUDA. */
 extern const struct variant cpu_variants[];
@@ -76,7 +87,7 @@ void kernels_report(const struct kernels *k, struct sink *out);
 
 /* kernel_linear(k, format, stream, &op, err) and so on, one per op. Ops without a
  * weight format are filed under every format; pass WF_F32. */
-#define X(op, member)                                                                    \
+#define X(op, ...)                                                                       \
 	MUST_CHECK static inline status kernel_##op(const struct kernels *k,             \
 		enum weight_format format, struct stream *s, const struct op_##op *args, \
 		struct err *err)                                                         \

@@ -147,7 +147,7 @@ void selfcheck_close(struct check_rig *rig)
 static status call(struct check_rig *rig, const struct variant *v, struct err *err)
 {
 	switch (v->op) {
-#define X(name, member)                                                                  \
+#define X(name, ...)                                                                     \
 	case OP_##name:                                                                  \
 		return ((status(*)(struct stream *, const struct op_##name *,            \
 			struct err *))v->run)(rig->stream, &rig->c->args.name, err);
@@ -192,7 +192,7 @@ static status upload_image(struct check_rig *rig, struct err *err)
 static status prepare(struct check_rig *rig, const struct variant *v, struct err *err)
 {
 	struct check_case *c = rig->c;
-	uint64_t work = v->work_bytes != NULL ? v->work_bytes(&c->shapes) : 0;
+	uint64_t work = v->work_bytes(&c->shapes);
 	status st;
 
 	if (work > rig->work_bytes)
@@ -207,8 +207,7 @@ static status prepare(struct check_rig *rig, const struct variant *v, struct err
 	st = upload_image(rig, err);
 	for (uint32_t i = 0; i < c->n_weights && st == ST_OK; i++) {
 		c->weights[i].layout = 0;
-		if (v->repack != NULL)
-			st = v->repack(rig->backend, rig->stream, &c->weights[i], err);
+		st = v->repack(rig->backend, rig->stream, &c->weights[i], err);
 	}
 	return st;
 }
@@ -255,21 +254,25 @@ static uint64_t first_change(const struct check_rig *rig, uint64_t from, uint64_
 	return from;
 }
 
-/* Weights that were repacked are no longer what was uploaded. */
-static bool is_repacked(
-	const struct check_case *c, const struct check_buffer *b, const struct variant *v)
+/* Weights in another layout are no longer what was uploaded. */
+static bool is_repacked(const struct check_case *c, const struct check_buffer *b)
 {
 	const uint8_t *field = b->field;
 
-	return v->repack != NULL && field >= (const uint8_t *)c->weights &&
-	       field < (const uint8_t *)&c->weights[CHECK_WEIGHTS_MAX];
+	for (uint32_t i = 0; i < c->n_weights; i++) {
+		const uint8_t *w = (const uint8_t *)&c->weights[i];
+
+		if (field >= w && field < w + sizeof(c->weights[i]))
+			return c->weights[i].layout != 0;
+	}
+	return false;
 }
 
 static status check_borders(
 	const struct check_rig *rig, const struct variant *v, struct err *err)
 {
 	const struct check_case *c = rig->c;
-	uint64_t work = v->work_bytes != NULL ? v->work_bytes(&c->shapes) : 0;
+	uint64_t work = v->work_bytes(&c->shapes);
 	uint64_t from = 0;
 
 	for (uint32_t i = 0; i <= c->n_buffers; i++) {
@@ -282,7 +285,7 @@ static status check_borders(
 			return err_set(err, ST_DEVICE, "wrote %llu bytes before %s",
 				(unsigned long long)(at - bad),
 				b != NULL ? b->name : "its scratch");
-		if (b != NULL && b->role == CHECK_IN && !is_repacked(c, b, v)) {
+		if (b != NULL && b->role == CHECK_IN && !is_repacked(c, b)) {
 			bad = first_change(rig, at, end);
 			if (bad < end)
 				return err_set(err, ST_DEVICE,
@@ -317,7 +320,9 @@ status selfcheck_run(struct check_rig *rig, const struct variant *v, bool graph,
 		st = check_borders(rig, v, err);
 	if (st != ST_OK)
 		return st;
-	rig->intact = v->repack == NULL;
+	rig->intact = true;
+	for (uint32_t i = 0; i < rig->c->n_weights; i++)
+		rig->intact &= rig->c->weights[i].layout == 0;
 	for (uint32_t i = 0; i < rig->c->n_buffers; i++) {
 		const struct check_buffer *b = &rig->c->buffers[i];
 

@@ -3,41 +3,31 @@
 
 #include <math.h>
 
-/* Largest |got - want| / |want| of a row.
- *
- * f32: both sides compute in F32 and differ in the order of sums. A sum of K products of
- * unit variance has an error of about 2^-24 sqrt(K) of its own size: 8e-6 at K = 17408,
- * of which two sides have one each; the recurrence over a few hundred rows and the
- * difference of exponentials stay below that.
- * bf16: the stored result is rounded to 2^-9, and the tensor-core forms also round what
- * stands between two products (weights of a softmax, the inner row of an MLP, new values
- * of a chunk): each adds about 2^-9 in the root mean square.
- * bf16_f32: results kept in F32 although the activations are BF16. */
+/* TOLERANCE_MAP (table.h) says what the numbers mean. */
 struct tolerance {
 	float f32, bf16, bf16_f32;
 };
 
-static const struct tolerance tolerances[OP__COUNT] = {
-	[OP_embed] = {0, 5e-3f, 0},
-	[OP_add_norm] = {3e-5f, 5e-3f, 0},
-	[OP_linear] = {3e-5f, 5e-3f, 0},
-	[OP_attn_prep] = {3e-5f, 5e-3f, 3e-5f},
-	[OP_attn_prefill] = {3e-5f, 1e-2f, 0},
-	[OP_attn_decode] = {3e-5f, 1e-2f, 0},
-	[OP_gdn_prep] = {3e-5f, 5e-3f, 1e-4f},
-	[OP_gdn_prefill] = {3e-5f, 1.5e-2f, 1.5e-2f},
-	[OP_gdn_decode] = {3e-5f, 5e-3f, 1e-4f},
-	[OP_swiglu] = {3e-5f, 5e-3f, 0},
-	[OP_moe_route] = {3e-5f, 1e-4f, 1e-4f},
-	[OP_moe] = {3e-5f, 1e-2f, 0},
-	[OP_head] = {3e-5f, 1e-4f, 1e-4f},
-	[OP_sample] = {1e-5f, 1e-5f, 1e-5f},
-};
+static const struct tolerance *tolerance_of_op(enum op_id op)
+{
+#define X(name, ...) TOLERANCE_##name,
+	enum { TOLERANCE_MAP(X) TOLERANCE__COUNT };
+#undef X
+#define X(name, f32, bf16, bf16_f32) {(f32), (bf16), (bf16_f32)},
+	static const struct tolerance tolerances[TOLERANCE__COUNT] = { TOLERANCE_MAP(X) };
+#undef X
+#define X(name, weight, formats, needed, cases, tolerance)                               \
+	[OP_##name] = TOLERANCE_##tolerance,
+	static const uint8_t of[OP__COUNT] = { OP_MAP(X) };
+#undef X
+
+	return &tolerances[of[op]];
+}
 
 static float tolerance_of(
 	const struct check_case *c, const struct check_buffer *b, enum dtype act)
 {
-	const struct tolerance *t = &tolerances[c->op];
+	const struct tolerance *t = tolerance_of_op(c->op);
 
 	if (b->type == CHECK_BF16)
 		return MAX(t->bf16, act == DT_BF16 ? 0 : 5e-3f);

@@ -27,7 +27,7 @@ static const struct variant *find_oracle(const struct variant_source *from,
 			const struct variant *v = &from->tables[t].at[i];
 
 			if (v->op == op && v->oracle && trial_fits(v, b) &&
-				(v->format < 0 || v->format == (int)format))
+				variant_takes(v, format))
 				return v;
 		}
 	}
@@ -59,7 +59,7 @@ static status enter(struct contest *c, struct err *err)
 			const struct variant *v = &c->from->tables[t].at[i];
 
 			if (v->op != c->op || !trial_fits(v, c->backend) ||
-				(v->format >= 0 && v->format != (int)c->format))
+				!variant_takes(v, c->format))
 				continue;
 			if (c->n == CANDIDATES_MAX)
 				return err_set(err, ST_LIMIT, "%s: more than %u variants",
@@ -69,12 +69,6 @@ static status enter(struct contest *c, struct err *err)
 		}
 	}
 	return ST_OK;
-}
-
-uint64_t trial_work(const struct variant *v, const struct kernel_shapes *s)
-{
-	assert(v != NULL);
-	return v->work_bytes != NULL ? v->work_bytes(s) : 0;
 }
 
 static void refuse(struct report_row *row, const struct check_case *k, bool graph,
@@ -137,7 +131,7 @@ static status check_oracle(struct contest *c, uint32_t i, struct err *err)
 
 		values[side] = mem_alloc(selfcheck_outputs(k), sizeof(float));
 		st = selfcheck_open(&rig, sides[side], k,
-			trial_work(variants[side], &k->shapes), err);
+			variants[side]->work_bytes(&k->shapes), err);
 		if (st == ST_OK)
 			st = selfcheck_run(rig, variants[side], false, values[side], err);
 		selfcheck_close(rig);
@@ -164,7 +158,7 @@ static status run_case(struct contest *c, uint32_t i, struct err *err)
 	status st;
 
 	for (uint32_t v = 0; v < c->n; v++)
-		work = MAX(work, trial_work(c->all[v], &k->shapes));
+		work = MAX(work, c->all[v]->work_bytes(&k->shapes));
 	st = selfcheck_open(&rig, c->backend, k, work, err);
 	if (st == ST_OK) {
 		st = selfcheck_run(rig, c->oracle, false, want, err);
@@ -233,7 +227,7 @@ static status pick(struct contest *c, const struct variant **out, struct err *er
 
 status trial_hold(struct contest *c, const struct variant **out, struct err *err)
 {
-	uint32_t cases = check_case_count(c->op, c->shapes);
+	uint32_t cases = check_case_count(c->op);
 	status st = enter(c, err);
 
 	for (uint32_t i = 0; i < cases && st == ST_OK; i++) {

@@ -27,8 +27,6 @@ struct contest {
 
 /* Can this variant run on this device at all? */
 bool trial_fits(const struct variant *v, const struct backend *b);
-/* Bytes of scratch, 0 for a variant that takes none. */
-uint64_t trial_work(const struct variant *v, const struct kernel_shapes *s);
 /* Run everyone on every case; *out is the fastest that is right, or the forced one. */
 MUST_CHECK status trial_hold(
 	struct contest *c, const struct variant **out, struct err *err);

@@ -186,8 +186,7 @@ static status load_one(struct loader *l, enum weight_role role, uint32_t layer,
 	l->done_bytes += info_bytes(info);
 	tell_progress(l);
 	v = is_vector(role) ? NULL : reader_of(l->r, role, layer, info->format);
-	return v == NULL || v->repack == NULL ? ST_OK
-					      : v->repack(l->r->b, l->r->s, w, err);
+	return v == NULL ? ST_OK : v->repack(l->r->b, l->r->s, w, err);
 }
 
 static uint64_t hash_geometry(const struct model_config *c)

@@ -16,27 +16,11 @@
 	status k_##name##_##variant(__attribute__((unused)) struct stream *stream,       \
 		const struct op_##name *op, __attribute__((unused)) struct err *err)
 
-#define X(name, member) CPU_KERNEL(name, plain);
-OP_MAP(X)
+#define X(name, isa, work)                                                               \
+	CPU_KERNEL(name, isa);                                                           \
+	uint64_t work(const struct kernel_shapes *shapes);
+CPU_VARIANTS(X)
 #undef X
-CPU_KERNEL(add_norm, avx2);
-CPU_KERNEL(linear, avx2);
-CPU_KERNEL(attn_prep, avx2);
-CPU_KERNEL(attn_prefill, avx2);
-CPU_KERNEL(attn_decode, avx2);
-CPU_KERNEL(gdn_prep, avx2);
-CPU_KERNEL(gdn_prefill, avx2);
-CPU_KERNEL(gdn_decode, avx2);
-CPU_KERNEL(swiglu, avx2);
-CPU_KERNEL(moe_route, avx2);
-CPU_KERNEL(moe, avx2);
-CPU_KERNEL(head, avx2);
-
-/* Scratch of a kernel, as variant.work_bytes. */
-uint64_t attn_work_plain(const struct kernel_shapes *shapes);
-uint64_t moe_work_plain(const struct kernel_shapes *shapes);
-uint64_t moe_work_avx2(const struct kernel_shapes *shapes);
-uint64_t sample_work_plain(const struct kernel_shapes *shapes);
 
 /* Experts that moe_route keeps on the stack; the largest published model has 512. */
 #define CPU_EXPERTS_MAX 1024u

@@ -3,8 +3,8 @@
  *
  * A launcher is written CUDA_KERNEL(op, variant) { ... }; it checks what its kernels
  * assume (ST_LIMIT with values), returns ST_OK for an empty batch, calls CUDA_ENTER, and
- * ends with `return cuda_launched("op/variant", err)`. It is declared in the list below
- * and stands in the table of variants_cuda.cu. */
+ * ends with `return cuda_launched("op/variant", err)`. Its line in CUDA_VARIANTS
+ * (kernels/table.h) declares it and makes it a variant. */
 #ifndef KERNELS_CUDA_CUDA_COMMON_CUH
 #define KERNELS_CUDA_CUDA_COMMON_CUH
 #include "common/base/attr.h"
@@ -66,44 +66,14 @@ static inline bool is_aligned(const void *p, uint64_t bytes)
 	return (uintptr_t)p % bytes == 0;
 }
 
-/* Every launcher of the folder. */
-CUDA_KERNEL(embed, rows);
-CUDA_KERNEL(add_norm, rows);
-CUDA_KERNEL(attn_prep, heads);
-CUDA_KERNEL(attn_prefill, rows);
-CUDA_KERNEL(attn_prefill, tiles);
-CUDA_KERNEL(attn_prefill, mixed);
-CUDA_KERNEL(attn_decode, rows);
-CUDA_KERNEL(gdn_prep, rows);
-CUDA_KERNEL(gdn_prefill, steps);
-CUDA_KERNEL(gdn_prefill, chunks);
-CUDA_KERNEL(gdn_decode, steps);
-CUDA_KERNEL(swiglu, flat);
-CUDA_KERNEL(moe_route, rows);
-CUDA_KERNEL(moe_route, cluster);
-CUDA_KERNEL(moe_route, spread);
-CUDA_KERNEL(linear, plain);
-CUDA_KERNEL(linear, mma);
-CUDA_KERNEL(linear, blas);
-CUDA_KERNEL(head, plain);
-CUDA_KERNEL(head, mma);
-CUDA_KERNEL(moe, plain);
-CUDA_KERNEL(moe, groups);
-CUDA_KERNEL(sample, bins);
-
-/* Scratch, as variant.work_bytes. */
-extern "C" uint64_t attn_cuda_rows_work(const struct kernel_shapes *shapes);
-extern "C" uint64_t gdn_cuda_chunks_work(const struct kernel_shapes *shapes);
-extern "C" uint64_t moe_cuda_plain_work(const struct kernel_shapes *shapes);
-extern "C" uint64_t moe_cuda_groups_work(const struct kernel_shapes *shapes);
-extern "C" uint64_t sample_cuda_bins_work(const struct kernel_shapes *shapes);
-
-/* As variant.repack: NVFP4 to the order of the tensor cores, other formats as they are;
- * algorithms of cuBLASLt for the shape, the weight as it is. */
-extern "C" status nvfp4_cuda_repack(
-	struct backend *b, struct stream *stream, struct weight *w, struct err *err);
-extern "C" status linear_cuda_blas_prepare(
-	struct backend *b, struct stream *stream, struct weight *w, struct err *err);
+/* Every launcher of the folder, and what its line says of scratch and weights. */
+#define X(op, variant, formats, role, work, repack)                                      \
+	CUDA_KERNEL(op, variant);                                                        \
+	extern "C" uint64_t work(const struct kernel_shapes *shapes);                    \
+	extern "C" status repack(struct backend *b, struct stream *stream,               \
+		struct weight *w, struct err *err);
+CUDA_VARIANTS(X)
+#undef X
 
 /* ---- device code ---- */
 

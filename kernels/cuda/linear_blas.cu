@@ -165,7 +165,8 @@ static bool fits_blas(uint32_t n, uint32_t k)
 	return n > 0 && k > 0 && n % 8 == 0 && k % 8 == 0;
 }
 
-/* Called with every weight that the variant will read. */
+/* Algorithms for the shape, the weight as it is. Called with every weight that the
+ * variant will read. */
 extern "C" status linear_cuda_blas_prepare(
 	struct backend *b, struct stream *stream, struct weight *w, struct err *err)
 {

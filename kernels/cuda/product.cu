@@ -172,7 +172,8 @@ static __global__ void __launch_bounds__(BLOCK)
 			scales_at);
 }
 
-/* 16 rows must fit in shared memory: k up to 11,264 on SM120, 25,728 on SM90. */
+/* NVFP4 to the order of the tensor cores, other formats as they are. 16 rows must fit in
+ * shared memory: k up to 11,264 on SM120, 25,728 on SM90. */
 extern "C" status nvfp4_cuda_repack(
 	struct backend *b, struct stream *stream, struct weight *w, struct err *err)
 {

@@ -76,15 +76,14 @@ static struct variant_table table_of(const struct bench *b)
 static bool serves(
 	const struct variant *v, const struct bench_case *c, const struct backend *b)
 {
-	return v->op == c->op && trial_fits(v, b) &&
-	       (v->format < 0 || v->format == (int)c->format);
+	return v->op == c->op && trial_fits(v, b) && variant_takes(v, c->format);
 }
 
 /* An op whose weights have no format of their own is shown without. */
 static const char *format_text(enum op_id op, enum weight_format format)
 {
 	static const char *const member[OP__COUNT] = {
-#define X(name, weight) [OP_##name] = #weight,
+#define X(name, weight, ...) [OP_##name] = #weight,
 		OP_MAP(X)
 #undef X
 	};
@@ -110,7 +109,7 @@ static status enqueue_op(struct stream *s, void *what, struct err *err)
 	const struct call *c = what;
 
 	switch (c->v->op) {
-#define X(name, member)                                                                  \
+#define X(name, ...)                                                                     \
 	case OP_##name:                                                                  \
 		return ((status(*)(struct stream *, const struct op_##name *,            \
 			struct err *))c->v->run)(s, &c->k->args.name, err);
@@ -271,7 +270,7 @@ static uint64_t most_work(const struct trial *t)
 
 	for (uint32_t i = 0; i < table.n; i++) {
 		if (serves(&table.at[i], t->of, t->b->backend))
-			most = MAX(most, trial_work(&table.at[i], &t->k->shapes));
+			most = MAX(most, table.at[i].work_bytes(&t->k->shapes));
 	}
 	return most;
 }

@@ -307,7 +307,7 @@ struct op_work op_work_of(const struct check_case *c, enum dtype act)
 {
 	static struct op_work (*const work[OP__COUNT])(
 		const struct check_case *c, double a) = {
-#define X(op, member) [OP_##op] = work_##op,
+#define X(op, ...) [OP_##op] = work_##op,
 		OP_MAP(X)
 #undef X
 	};

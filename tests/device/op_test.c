@@ -85,8 +85,7 @@ static void fail(struct op_test *t, const struct variant *v, const struct op_cas
 static bool serves(
 	const struct variant *v, const struct op_case *c, const struct backend *b)
 {
-	return v->op == c->op && trial_fits(v, b) &&
-	       (v->format < 0 || v->format == (int)c->format);
+	return v->op == c->op && trial_fits(v, b) && variant_takes(v, c->format);
 }
 
 static const struct variant *oracle_of(const struct op_case *c, const struct backend *b,
@@ -122,7 +121,7 @@ static void try_variant(struct op_test *t, const struct op_case *c, struct check
 	uint32_t failed = t->n_failed;
 
 	line->n_cases++;
-	if (selfcheck_open(&rig, t->gpu, k, trial_work(v, &k->shapes), &err) != ST_OK) {
+	if (selfcheck_open(&rig, t->gpu, k, v->work_bytes(&k->shapes), &err) != ST_OK) {
 		fail(t, v, c, k, "", err.text);
 		goto out;
 	}
@@ -157,7 +156,7 @@ static void ask_oracle(
 			 : oracle_of(c, b, cpu_variants, n_cpu_variants);
 	struct check_rig *rig = NULL;
 	struct err err = {.text = ""};
-	status st = selfcheck_open(&rig, b, k, trial_work(v, &k->shapes), &err);
+	status st = selfcheck_open(&rig, b, k, v->work_bytes(&k->shapes), &err);
 
 	if (st == ST_OK)
 		st = selfcheck_run(rig, v, false, want, &err);
@@ -205,8 +204,8 @@ static void print_table(const struct op_test *t)
 		const struct line *l = &t->lines[i];
 
 		printf("%-24s %-6s %6" PRIu32 " %7" PRIu32 " %5.1f\n", l->v->name,
-			l->v->format < 0 ? "-" : format_name(l->format), l->n_cases,
-			l->n_failed, (double)l->worst * 100);
+			l->v->formats == FORMATS_ANY ? "-" : format_name(l->format),
+			l->n_cases, l->n_failed, (double)l->worst * 100);
 	}
 	printf("%s: %" PRIu32 " failures\n", t->gpu->device, t->n_failed);
 }
@@ -246,8 +245,8 @@ static bool wanted(const struct op_test *t, const char *name)
 int main(int argc, char **argv)
 {
 	static const struct op_suite *const suites[] = {
-#define X(name) &suite_##name,
-		OP_SUITES(X)
+#define X(name, ...) &suite_##name,
+		OP_MAP(X)
 #undef X
 	};
 	struct op_test t = {0};

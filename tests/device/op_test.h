@@ -1,5 +1,5 @@
 /* Every CUDA kernel against the CPU's plain kernel of the same op, on a table of shapes.
- * One file op_NAME.c per group of ops defines suite_NAME; it stands in OP_SUITES. */
+ * One file op_NAME.c per group of ops defines suite_NAME of every op in it. */
 #ifndef TESTS_DEVICE_OP_TEST_H
 #define TESTS_DEVICE_OP_TEST_H
 #include "kernels/backend.h"
@@ -44,27 +44,11 @@ struct op_suite {
 	void (*run)(struct op_test *t);
 };
 
-#define OP_SUITES(X)                                                                     \
-	X(embed)                                                                         \
-	X(add_norm)                                                                      \
-	X(swiglu)                                                                        \
-	X(moe_route)                                                                     \
-	X(attn_prep)                                                                     \
-	X(attn_prefill)                                                                  \
-	X(attn_decode)                                                                   \
-	X(gdn_prep)                                                                      \
-	X(gdn_prefill)                                                                   \
-	X(gdn_decode)                                                                    \
-	X(linear)                                                                        \
-	X(head)                                                                          \
-	X(moe)                                                                           \
-	X(sample)
-
 /* What the registry chooses for two models, with its report; false: it refused one. */
 bool op_select(struct backend *gpu);
 
-#define X(name) extern const struct op_suite suite_##name;
-OP_SUITES(X)
+#define X(name, ...) extern const struct op_suite suite_##name;
+OP_MAP(X)
 #undef X
 
 #endif

@@ -18,7 +18,7 @@ from rig import cluster
 
 ROWS = [row for row in cluster.CONVERSATIONS if row["min_margin"] >= 0.3][:3]
 SMALL = ["--memory-bytes", "1500000000", "--max-num-seqs", "32"]
-OPS = re.findall(r"X\((\w+),", (rig.ROOT / "kernels/ops.h").read_text().split("#define OP_MAP(X)")[1].split("enum op_id")[0])
+OPS = re.findall(r"X\((\w+),", (rig.ROOT / "kernels/table.h").read_text().split("#define OP_MAP(X)")[1].split("\n\n")[0])
 LINE = re.compile(r"(\w+) +(any|\w+) +(\w+/\w+) +(chosen|right|refused) +(oracle|-|[\d.]+%) +[\d.]+(  .*)?")
 
 

@@ -75,8 +75,9 @@ static const struct {
 
 static const struct variant wrong[] = {
 #define X(op, kind)                                                                      \
-	{#op "/" #kind, OP_##op, -1, "cuda", 90, 120, (op_fn)wrong_##op##_##kind, false, \
-		OP_##op == OP_moe ? wrong_moe_work : NULL, NULL},
+	{#op "/" #kind, OP_##op, FORMATS_ANY, "cuda", 90, 120,                           \
+		(op_fn)wrong_##op##_##kind, false,                                       \
+		OP_##op == OP_moe ? wrong_moe_work : no_work, no_repack},
 	WRONG_MAP(X)
 #undef X
 };
@@ -105,7 +106,7 @@ static struct variant with_format(struct variant v)
 	bool scales =
 		strstr(v.name, "swizzled") != NULL || strstr(v.name, "padded") != NULL;
 
-	v.format = scales ? WF_NVFP4 : -1;
+	v.formats = scales ? 1u << WF_NVFP4 : FORMATS_ANY;
 	return v;
 }
 
@@ -301,7 +302,7 @@ static void check_only(
 	for (uint32_t i = 0; i < n_cuda_variants; i++) {
 		if (only[i].op == op) {
 			only[i].run = run;
-			only[i].repack = NULL;
+			only[i].repack = no_repack;
 		}
 	}
 	if (kernels_select_from(&k, gpu, &nvfp4, NULL, &from, &err) == ST_OK)

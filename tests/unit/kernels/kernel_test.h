@@ -151,7 +151,7 @@ static inline const struct variant *test_variant_after(const struct variant *v)
 
 /* run_linear(variant, &args, err) and so on: one variant, called as its own type; and
  * RUN(linear, variant, &args), which fails the test when the kernel refuses. */
-#define X(id, member)                                                                    \
+#define X(id, ...)                                                                       \
 	static inline status run_##id(                                                   \
 		const struct variant *v, const struct op_##id *args, struct err *err)    \
 	{                                                                                \

@@ -123,7 +123,7 @@ static void attend(const struct variant *v, const struct model *m, const struct 
 		.n_q = m->n_q,
 		.n_kv = m->n_kv,
 		.head_dim = m->d};
-	uint64_t bytes = v->work_bytes != NULL ? v->work_bytes(&shapes) : 0;
+	uint64_t bytes = v->work_bytes(&shapes);
 	struct op_attn_prefill op = {.o = p->o + (uint64_t)t * m->n_q * m->d,
 		.q = p->q + (uint64_t)t * m->n_q * m->d,
 		.qg = p->qg + (uint64_t)t * p->qg_stride,

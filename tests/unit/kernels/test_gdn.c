@@ -29,7 +29,7 @@ static void apply_rule(const struct variant *v, const struct layer *l,
 {
 	struct op_gdn_prefill op = rule_of(l, p, rows, t);
 
-	assert_null(v->work_bytes);
+	assert_ptr_equal(v->work_bytes, no_work);
 	if (v->op == OP_gdn_prefill)
 		RUN(gdn_prefill, v, &op);
 	else

@@ -148,8 +148,8 @@ static status wrong_choice(
 
 #define WRONG(op, function)                                                              \
 	{                                                                                \
-#op "/" #function, OP_##op, -1, "cpu", KERNEL_CPU_PLAIN,                 \
-			KERNEL_CPU_PLAIN, (op_fn)(function), false, NULL, NULL           \
+#op "/" #function, OP_##op, FORMATS_ANY, "cpu", KERNEL_CPU_PLAIN,        \
+			KERNEL_CPU_PLAIN, (op_fn)(function), false, no_work, no_repack   \
 	}
 
 static const struct variant wrong[] = {
@@ -162,10 +162,11 @@ static const struct variant wrong[] = {
 	WRONG(linear, refuses_shape),
 	WRONG(gdn_prefill, stale_state),
 	WRONG(moe_route, wrong_choice),
-	{"attn_prefill/reads_stale_pages", OP_attn_prefill, -1, "cpu", KERNEL_CPU_PLAIN,
-		KERNEL_CPU_PLAIN, (op_fn)reads_stale_pages, false, attn_work_plain, NULL},
-	{"linear/other_machine", OP_linear, -1, "cpu", 1u << 30, 1u << 30,
-		(op_fn)gives_nan, false, NULL, NULL},
+	{"attn_prefill/reads_stale_pages", OP_attn_prefill, FORMATS_ANY, "cpu",
+		KERNEL_CPU_PLAIN, KERNEL_CPU_PLAIN, (op_fn)reads_stale_pages, false,
+		attn_work_plain, no_repack},
+	{"linear/other_machine", OP_linear, FORMATS_ANY, "cpu", 1u << 30, 1u << 30,
+		(op_fn)gives_nan, false, no_work, no_repack},
 };
 
 static struct kernels *choose(const char *forced, struct err *err)
@@ -437,8 +438,8 @@ static void check_other_backend(const struct variant *extra, bool reference,
 
 static void graphs_are_checked_too(void **state)
 {
-	struct variant v = {"linear/wrong_in_a_graph", OP_linear, -1, "other", 90, 90,
-		(op_fn)wrong_in_a_graph, false, NULL, NULL};
+	struct variant v = {"linear/wrong_in_a_graph", OP_linear, FORMATS_ANY, "other",
+		90, 90, (op_fn)wrong_in_a_graph, false, no_work, no_repack};
 
 	(void)state;
 	check_other_backend(
@@ -451,8 +452,8 @@ static void graphs_are_checked_too(void **state)
 
 static void oracles_are_checked_against_the_reference(void **state)
 {
-	const struct variant v = {"swiglu/mine", OP_swiglu, -1, "other", 90, 90,
-		(op_fn)wrong_oracle, true, NULL, NULL};
+	const struct variant v = {"swiglu/mine", OP_swiglu, FORMATS_ANY, "other", 90, 90,
+		(op_fn)wrong_oracle, true, no_work, no_repack};
 
 	(void)state;
 	check_other_backend(&v, true, NULL, "swiglu/mine against swiglu/plain on cpu:0");

@@ -1,5 +1,5 @@
 /* Errors as clients see them: bounded, valid UTF-8 whatever went in. */
-#include "common/model/utf8.h"
+#include "common/base/utf8.h"
 #include "router/api.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Answers that are not generated text: errors, marks of streams, models, tokens. */
-#include "common/model/utf8.h"
+#include "common/base/utf8.h"
 #include "router/api_out.h"
 
 #include <inttypes.h>

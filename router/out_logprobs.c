@@ -4,7 +4,7 @@
 #include "router/out_logprobs.h"
 
 #include "common/base/mem.h"
-#include "common/model/utf8.h"
+#include "common/base/utf8.h"
 #include "router/put_json.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* Writing JSON by hand. */
 #include "router/put_json.h"
 
-#include "common/model/utf8.h"
+#include "common/base/utf8.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * three bytes of an unfinished character. */
 #include "common/model/detok.h"
 
-#include "common/model/utf8.h"
+#include "common/base/utf8.h"
 
 void detok_init(struct detok *d, const struct tokenizer *t, bool skip_special)
 {

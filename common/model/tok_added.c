@@ -2,8 +2,8 @@
  * (added_tokens) and tokenizer_config.json (added_tokens_decoder). Kept sorted by text;
  * a match narrows the range of candidates byte by byte. */
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/model/tok_impl.h"
-#include "common/model/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

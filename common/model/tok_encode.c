@@ -1,8 +1,8 @@
 /* Encoding: added tokens out of the raw text, then masks, NFC, split and merges on
  * what stands between them; and the small questions about tokens. */
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/model/tok_impl.h"
-#include "common/model/utf8.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * masks out of text. Canonical ordering is done here because the library's is
  * quadratic in a run of marks, which a request can make as long as it likes. */
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/model/tok_impl.h"
-#include "common/model/utf8.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -9,8 +9,8 @@
  *   6. \s+(?!\S)
  *   7. \s+
  * Every character begins one of them, so the pieces cover the text. */
+#include "common/base/utf8.h"
 #include "common/model/tok_impl.h"
-#include "common/model/utf8.h"
 
 enum tok_class tok_class_of(uint32_t cp)
 {

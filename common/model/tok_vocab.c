@@ -3,8 +3,8 @@
  * characters stand for themselves, the other 68 bytes for U+0100 and up. */
 #include "common/base/hash.h"
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/model/tok_impl.h"
-#include "common/model/utf8.h"
 
 #include <assert.h>
 #include <string.h>

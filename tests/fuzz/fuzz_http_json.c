@@ -3,7 +3,7 @@
  * whole; what is refused must hold nothing and be said in valid UTF-8; no memory may be
  * left behind. */
 #include "common/base/mem.h"
-#include "common/model/utf8.h"
+#include "common/base/utf8.h"
 #include "router/api_out.h"
 
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 /* One byte of flags and any bytes of text through the demo model's tokenizer: broken
  * UTF-8 is refused, and what is in NFC and has no masks comes back as it was. */
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/model/detok.h"
 #include "common/model/tok_impl.h"
-#include "common/model/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,11 +9,11 @@
 #include <cmocka.h>
 
 #include "common/base/mem.h"
+#include "common/base/utf8.h"
 #include "common/model/detok.h"
 #include "common/model/json.h"
 #include "common/model/tok_impl.h"
 #include "common/model/tokenizer.h"
-#include "common/model/utf8.h"
 
 #include <string.h>
 

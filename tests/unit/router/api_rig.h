@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/base/mem.h"
-#include "common/model/utf8.h"
+#include "common/base/utf8.h"
 #include "router/api.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* UTF-8 as Unicode 16 defines it (table 3-7): no surrogates, no overlong forms. */
-#include "common/model/utf8.h"
+#include "common/base/utf8.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* UTF-8, one character at a time. */
-#ifndef COMMON_MODEL_UTF8_H
-#define COMMON_MODEL_UTF8_H
+#ifndef COMMON_BASE_UTF8_H
+#define COMMON_BASE_UTF8_H
 #include "common/base/bytes.h"
 #include <stdint.h>
 

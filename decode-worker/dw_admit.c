@@ -146,7 +146,7 @@ static void say_adopted(struct dw *d, struct dw_job *j)
 		.attempt = j->req.attempt,
 		.bytes = j->pulled.bytes,
 		.copy_ns = j->pulled.copy_ns,
-		.transport = bytes_of_str(transport_name(j->pulled.transport)),
+		.transport = bytes_of_str(j->pulled.transport),
 		.has_copy = j->pulled.copy != NULL};
 
 	if (m.has_copy)
@@ -155,8 +155,7 @@ static void say_adopted(struct dw *d, struct dw_job *j)
 	log_info("adopted " REQ_FMT
 		 " from=%s tokens=%u bytes=%llu transport=%s wait_ms=%llu",
 		REQ_ARG(j->req), j->source_id, j->n_tokens, (unsigned long long)m.bytes,
-		transport_name(j->pulled.transport),
-		(unsigned long long)(wait / NS_PER_MS));
+		j->pulled.transport, (unsigned long long)(wait / NS_PER_MS));
 	routers_send(d->w->routers, j->req.router, MSG_adopted, &m);
 }
 

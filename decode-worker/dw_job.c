@@ -56,7 +56,7 @@ static void note_pulled(struct dw *d, struct dw_job *j)
 	s->v[STAT_handover_count]++;
 	s->v[STAT_handover_bytes] += j->pulled.bytes;
 	s->v[STAT_handover_ns] += j->pulled.copy_ns;
-	d->w->transport = transport_name(j->pulled.transport);
+	d->w->transport = j->pulled.transport;
 }
 
 /* ST_AGAIN: the engine's queue is full; dw_leave_again comes back to it. */

@@ -213,6 +213,7 @@ static struct xfer_side own_side(struct worker *w)
 		.park_ctx = w,
 		.failed = device_failed,
 		.failed_ctx = w,
+		.malformed = &w->stats.v[STAT_malformed],
 		.arena_bytes = layout_arena_bytes(
 			w->layout, engine_pages(w->engine), engine_slots(w->engine))};
 

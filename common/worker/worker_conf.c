@@ -60,16 +60,6 @@ static status check_id(const char *id, struct err *err)
 	return ST_OK;
 }
 
-static bool can_transport(const struct worker_conf *c)
-{
-	if (strcmp(c->transport, "auto") == 0)
-		return true;
-	if (on_cpu(c))
-		return strcmp(c->transport, "shm") == 0;
-	return strcmp(c->transport, "cuda_ipc") == 0 ||
-	       strcmp(c->transport, "cuda_host") == 0;
-}
-
 static status check_words(const struct worker_conf *c, struct err *err)
 {
 	size_t which;
@@ -84,11 +74,7 @@ static status check_words(const struct worker_conf *c, struct err *err)
 		return err_set(err, ST_INVALID,
 			"log_level '%s': error, warn, info or debug", c->log_level);
 	log_level_set((enum log_level)which);
-	if (!can_transport(c))
-		return err_set(err, ST_INVALID,
-			"transport '%s' cannot be forced on %s: auto, %s", c->transport,
-			c->gpus, on_cpu(c) ? "shm" : "cuda_ipc or cuda_host");
-	return ST_OK;
+	return transport_check(c->transport, on_cpu(c) ? "cpu" : "cuda", err);
 }
 
 /* "cpu:0,cpu:1" or "0,1": fills index[] and returns how many; 0 when it is neither. */

@@ -3,7 +3,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/xfer/exporter_impl.h"
-#include "common/xfer/probe.h"
+#include "common/xfer/xfer_transport.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -25,7 +25,7 @@ void exporter_link_end(struct export_link *e, const struct err *why)
 	if (why != NULL && why->code != ST_PEER) {
 		struct msg_denied denied = {.text = bytes_of_str(why->text)};
 
-		x->malformed += why->code == ST_INVALID;
+		xfer_malformed(&x->side, why);
 		log_warn("link=%" PRIu64 " importer=%s closed: %s", id, e->peer_id,
 			why->text);
 		/* The link has ended for reading; a frame still gets out if there is
@@ -96,7 +96,7 @@ status exporter_create(struct exporter **out, const struct xfer_side *side,
 	struct leases *leases, uint64_t lease_ns, struct err *err)
 {
 	struct exporter *x = mem_alloc(1, sizeof(*x));
-	status st = ST_OK;
+	status st;
 
 	assert(side->n_ranks == side->layout.ranks);
 	x->side = *side;
@@ -107,11 +107,7 @@ status exporter_create(struct exporter **out, const struct xfer_side *side,
 	for (uint32_t i = 0; i < EXPORTER_LINKS_MAX; i++)
 		x->entries[i].exporter = x;
 	/* Exported once: a handle stays the same as long as its arena. */
-	for (uint32_t r = 0; r < side->n_ranks && st == ST_OK; r++)
-		st = side->backend[r]->ops->arena_export(
-			side->backend[r], side->arena[r], &x->ticket[r], err);
-	if (st == ST_OK && x->ticket[0].kind == TICKET_CUDA_IPC)
-		st = probe_mark(side, err);
+	st = transport_offer(side, x->ticket, err);
 	if (st == ST_OK)
 		st = export_socket_open(x, err);
 	if (st != ST_OK) {
@@ -141,11 +137,6 @@ const char *exporter_path(const struct exporter *x)
 uint32_t exporter_links(const struct exporter *x)
 {
 	return x->n_links;
-}
-
-uint64_t exporter_malformed(const struct exporter *x)
-{
-	return x->malformed;
 }
 
 struct export_link *exporter_link_find(struct exporter *x, uint64_t id)

@@ -42,7 +42,6 @@ struct exporter {
 	struct export_link entries[EXPORTER_LINKS_MAX];
 	uint32_t n_links;
 	uint64_t last_link;
-	uint64_t malformed; /* links closed for what their peer sent */
 	struct export_digest *digests;
 	struct export_stage *stages; /* those of links that have ended included */
 };

@@ -133,7 +133,7 @@ static void send_arenas(struct export_link *e)
 			.has_pid_ns = true,
 		};
 
-		if (t->kind != TICKET_MEMFD) {
+		if (t->fd < 0) {
 			arena.blob = (struct bytes){t->blob, sizeof(t->blob)};
 			arena.has_blob = true;
 		}

@@ -3,6 +3,7 @@
 #include "common/base/log.h"
 #include "common/loop/runtime.h"
 #include "common/xfer/exporter_impl.h"
+#include "common/xfer/link_socket.h"
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>

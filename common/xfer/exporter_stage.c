@@ -2,8 +2,8 @@
  * gave and copies pieces of its arenas there when it is asked to. */
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/xfer/copier.h"
 #include "common/xfer/exporter_impl.h"
-#include "common/xfer/lanes.h"
 #include "common/xfer/task.h"
 #include "common/xfer/xfer_transport.h"
 #include <assert.h>
@@ -142,31 +142,20 @@ static void run_fetch(struct task *t)
 	struct export_stage *s = f->stage;
 	const struct xfer_side *side = &s->exporter->side;
 	uint8_t *to = s->at + f->buffer * s->buffer_bytes;
-	struct lane *lane = lanes_take(s->lanes);
+	struct copier c;
 
-	f->code = ST_OK;
-	for (uint32_t i = 0; i < f->n && f->code == ST_OK; i++) {
+	copier_begin(&c, side, s->lanes, &f->err);
+	for (uint32_t i = 0; i < f->n; i++) {
 		const struct stage_piece *p = &f->pieces[i];
-		struct copy_piece piece = {
-			.src = (uint8_t *)side->arena[p->rank] + p->offset,
-			.dst = to,
-			.bytes = p->bytes};
 
-		f->code = side->backend[p->rank]->ops->copy_list(
-			lane_stream(lane, p->rank), &piece, 1, &f->err);
+		copier_add(&c, p->rank, NULL,
+			(struct copy_piece){
+				.src = (uint8_t *)side->arena[p->rank] + p->offset,
+				.dst = to,
+				.bytes = p->bytes});
 		to += p->bytes;
 	}
-	for (uint32_t r = 0; r < side->n_ranks; r++) {
-		struct err late;
-		status st =
-			side->backend[r]->ops->stream_sync(lane_stream(lane, r), &late);
-
-		if (f->code == ST_OK && st != ST_OK) {
-			f->code = st;
-			f->err = late;
-		}
-	}
-	lanes_give(lane);
+	f->code = copier_end(&c);
 }
 
 static void fetch_done(struct task *t)

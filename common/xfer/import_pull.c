@@ -104,7 +104,7 @@ static void claim(void *ctx)
 void pull_peer_ready(struct import_pull *p)
 {
 	assert(p->state == PULL_WAITING);
-	p->result.transport = p->peer->transport->id;
+	p->result.transport = p->peer->transport->name;
 	if (p->peer->transport->method != NULL)
 		p->result.copy = p->peer->transport->method(p->peer->map);
 	set_state(p, PULL_HELD);

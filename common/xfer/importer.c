@@ -20,7 +20,7 @@ status importer_create(
 	struct importer **out, const struct xfer_side *side, struct err *err)
 {
 	struct importer *m;
-	status st = transport_check_name(side->transport, err);
+	status st = transport_check(side->transport, NULL, err);
 
 	if (st != ST_OK)
 		return st;
@@ -229,9 +229,4 @@ uint32_t importer_pulls(const struct importer *m)
 		n += m->pulls[i].state != PULL_UNUSED &&
 		     m->pulls[i].state != PULL_RETURNING;
 	return n;
-}
-
-uint64_t importer_malformed(const struct importer *m)
-{
-	return m->malformed;
 }

@@ -103,7 +103,6 @@ struct importer {
 	struct import_pull pulls[IMPORTER_PULLS_MAX];
 	struct peer_down *downs;
 	uint64_t last_handle;
-	uint64_t malformed;
 	uint32_t n_ended; /* pulls whose done is due */
 	bool closing;
 };

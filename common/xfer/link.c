@@ -2,10 +2,9 @@
  * to the socket at once, or waits in a bounded queue until the socket takes it. */
 #include "common/xfer/link.h"
 #include "common/base/mem.h"
+#include "common/xfer/link_socket.h"
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 /* Frames handled per event, so that a busy peer does not keep others waiting. */
@@ -73,39 +72,6 @@ static void break_soon(struct link *l)
 	loop_timer_start(l->loop, &l->end_soon, 0, 0, on_end_soon, l);
 }
 
-/* ST_AGAIN: the socket is full. */
-static status send_bytes(
-	struct link *l, const uint8_t *bytes, size_t len, int fd, struct err *err)
-{
-	struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t n;
-
-	if (fd >= 0) {
-		struct cmsghdr *c;
-
-		m.msg_control = &control;
-		m.msg_controllen = sizeof(control.space);
-		c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	}
-	do
-		n = sendmsg(l->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	if (n >= 0)
-		return ST_OK;
-	if (errno == EAGAIN || errno == ENOBUFS)
-		return ST_AGAIN;
-	return err_set(err, ST_PEER, "send on the link: %s", strerror(errno));
-}
-
 static void watch_for(struct link *l)
 {
 	if (!l->ended && l->broken.code == ST_OK)
@@ -117,7 +83,8 @@ static void flush_queue(struct link *l)
 {
 	while (l->queue != NULL) {
 		struct frame *f = l->queue;
-		status st = send_bytes(l, f->bytes, f->len, f->fd, &l->broken);
+		status st = link_put_frame(
+			l->fd, (struct bytes){f->bytes, f->len}, f->fd, &l->broken);
 
 		if (st == ST_AGAIN)
 			break;
@@ -175,8 +142,9 @@ void link_send(struct link *l, enum msg_type type, const void *msg, int fd)
 		return;
 	st = encode(l, type, msg, &out, &l->broken);
 	if (st == ST_OK)
-		st = l->n_queued > 0 ? ST_AGAIN
-				     : send_bytes(l, out.at, out.len, fd, &l->broken);
+		st = l->n_queued > 0
+			     ? ST_AGAIN
+			     : link_put_frame(l->fd, sink_bytes(&out), fd, &l->broken);
 	if (st == ST_AGAIN)
 		st = enqueue(l, sink_bytes(&out), fd, &l->broken);
 	if (st != ST_OK)
@@ -188,33 +156,12 @@ void link_send_last(struct link *l, enum msg_type type, const void *msg)
 {
 	struct sink out;
 	struct err err;
+	status st = encode(l, type, msg, &out, &err);
 
-	if (encode(l, type, msg, &out, &err) == ST_OK && l->n_queued == 0)
-		(void)send_bytes(l, out.at, out.len, -1, &err);
+	if (st == ST_OK && l->n_queued == 0)
+		st = link_put_frame(l->fd, sink_bytes(&out), -1, &err);
+	(void)st;
 	sink_release(&out);
-}
-
-/* The first descriptor of a frame; any other one is closed and counted against it. */
-static int take_descriptors(struct msghdr *m, uint32_t *n)
-{
-	int first = -1;
-
-	*n = 0;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0);
-			at += sizeof(int)) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
-			if ((*n)++ == 0)
-				first = fd;
-			else
-				close(fd);
-		}
-	}
-	return first;
 }
 
 static status handle_frame(struct link *l, struct bytes in, int *fd, struct err *err)
@@ -245,42 +192,15 @@ static status handle_frame(struct link *l, struct bytes in, int *fd, struct err 
 /* ST_AGAIN: nothing is there. */
 static status receive(struct link *l, struct err *err)
 {
-	/* Room for more descriptors than a frame may have, so that they can be closed. */
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(8 * sizeof(int))];
-	} control;
-	struct iovec iov = {.iov_base = l->in, .iov_len = sizeof(l->in)};
-	struct msghdr m = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	uint32_t n_fds;
-	ssize_t n;
-	int fd;
-	status st;
+	size_t len;
+	int rider;
+	status st = link_take_frame(l->fd, l->in, sizeof(l->in), &len, &rider, err);
 
-	/* A peer that closes with our frames unread resets the connection; what it had
-	 * sent before is still there, behind the one report of the reset. */
-	do
-		n = recvmsg(l->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	while (n < 0 && (errno == EINTR || errno == ECONNRESET));
-	if (n < 0 && errno == EAGAIN)
-		return ST_AGAIN;
-	if (n < 0)
-		return err_set(err, ST_PEER, "receive on the link: %s", strerror(errno));
-	fd = take_descriptors(&m, &n_fds);
-	if (n == 0)
-		st = err_set(err, ST_PEER, "the peer closed the link");
-	else if ((m.msg_flags & MSG_TRUNC) != 0)
-		st = err_set(
-			err, ST_INVALID, "a frame of more than %u bytes", LINK_FRAME_MAX);
-	else if (n_fds > 1 || (m.msg_flags & MSG_CTRUNC) != 0)
-		st = err_set(err, ST_INVALID, "a frame with %u descriptors", n_fds);
-	else
-		st = handle_frame(l, (struct bytes){l->in, (size_t)n}, &fd, err);
-	if (fd >= 0)
-		close(fd);
+	if (st != ST_OK)
+		return st;
+	st = handle_frame(l, (struct bytes){l->in, len}, &rider, err);
+	if (rider >= 0)
+		close(rider);
 	return st;
 }
 

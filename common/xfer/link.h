@@ -1,6 +1,7 @@
-/* One end of a link: messages of common/wire over a connected SEQPACKET socket, a frame
- * each: type byte, msgpack body, and a descriptor beside it where a ticket needs one.
- * Whatever is wrong with a frame ends this link and nothing else. Loop thread only. */
+/* One end of a link: messages of common/wire over a connected socket (link_socket.h), a
+ * frame each: type byte, msgpack body, and a descriptor beside it where a ticket needs
+ * one. Whatever is wrong with a frame ends this link and nothing else. Loop thread only.
+ */
 #ifndef COMMON_XFER_LINK_H
 #define COMMON_XFER_LINK_H
 #include "common/loop/loop.h"
@@ -33,14 +34,5 @@ void link_destroy(struct link *l);
 void link_send(struct link *l, enum msg_type type, const void *msg, int fd);
 /* From on_end, before link_destroy: a last word, if the socket takes it at once. */
 void link_send_last(struct link *l, enum msg_type type, const void *msg);
-
-/* Sockets. Paths are in the runtime directory. */
-MUST_CHECK status link_listen(const char *path, int *fd, struct err *err);
-/* ST_AGAIN: nobody is waiting. ST_LIMIT: no descriptor is left, wait. Only the same user
- * is let in. */
-MUST_CHECK status link_accept(int listen_fd, int *fd, struct err *err);
-/* ST_AGAIN: the listener's queue is full, or its file was removed and it will bind it
- * anew: try later; ST_PEER: nobody is there. */
-MUST_CHECK status link_connect(const char *path, int *fd, struct err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* One exporter incarnation: connect, open, tickets, map; and its end. */
 #include "common/base/log.h"
 #include "common/xfer/importer_impl.h"
+#include "common/xfer/link_socket.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -147,14 +148,7 @@ static status check_arena(struct peer *peer, const struct msg_arena *m,
 			"an arena of %" PRIu64 " bytes; %" PRIu64 " pages and %" PRIu64
 			" slots need %" PRIu64,
 			m->bytes, m->pages, m->slots, size);
-	if ((m->kind == TICKET_MEMFD) != (fd >= 0) ||
-		(m->kind == TICKET_CUDA_IPC) != (m->has_blob && m->blob.len == 64) ||
-		(m->kind != TICKET_MEMFD && m->kind != TICKET_CUDA_IPC))
-		return err_set(err, ST_INVALID,
-			"an arena ticket of kind %" PRIu64
-			" with %s descriptor and %zu bytes",
-			m->kind, fd >= 0 ? "a" : "no", m->has_blob ? m->blob.len : 0);
-	return ST_OK;
+	return transport_check_ticket(m->kind, fd, m->blob, err);
 }
 
 static status map_arenas(struct peer *peer, struct err *err)
@@ -172,8 +166,7 @@ static status map_arenas(struct peer *peer, struct err *err)
 	peer->state = PEER_READY;
 	log_info("link to %s incarnation=%016" PRIx64
 		 " transport=%s ranks=%u bytes=%" PRIu64,
-		peer->id, peer->incarnation, transport_name(peer->transport->id),
-		peer->arenas.n_ranks,
+		peer->id, peer->incarnation, peer->transport->name, peer->arenas.n_ranks,
 		peer->arenas.n_ranks * peer->arenas.ticket[0].bytes);
 	for (uint32_t i = 0; i < IMPORTER_PULLS_MAX; i++)
 		if (m->pulls[i].state == PULL_WAITING && m->pulls[i].peer == peer)
@@ -207,7 +200,7 @@ static status on_arena(struct peer *peer, const void *msg, int *fd, struct err *
 	*t = (struct arena_ticket){
 		.kind = (enum ticket_kind)m->kind, .fd = *fd, .bytes = m->bytes};
 	*fd = -1;
-	if (m->has_blob)
+	if (m->blob.len > 0)
 		memcpy(t->blob, m->blob.at, m->blob.len);
 	peer->tickets |= 1u << m->rank;
 	if (peer->tickets != (1u << l.ranks) - 1)
@@ -295,7 +288,7 @@ static void on_end(void *ctx, const struct err *why)
 {
 	struct peer *peer = ctx;
 
-	peer->importer->malformed += why->code == ST_INVALID;
+	xfer_malformed(&peer->importer->side, why);
 	peer_end(peer, why);
 }
 

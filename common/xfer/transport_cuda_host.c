@@ -3,8 +3,8 @@
  * buffers, two for one pull, so that both directions run at the same time. */
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/xfer/lanes.h"
-#include "common/xfer/transport_host.h"
+#include "common/xfer/copier.h"
+#include "common/xfer/xfer_transport.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -21,7 +21,7 @@ struct xfer_map {
 	struct lanes *lanes;
 };
 
-void transport_host_close(struct xfer_map *map)
+static void close_map(struct xfer_map *map)
 {
 	struct backend *b = map->side->backend[0];
 	struct err err;
@@ -53,7 +53,7 @@ static status make_memory(struct xfer_map *map, struct err *err)
 	return st;
 }
 
-status transport_host_open(struct xfer_map **out, const struct xfer_side *side,
+static status open_map(struct xfer_map **out, const struct xfer_side *side,
 	const struct peer_arenas *peer, struct err *err)
 {
 	struct xfer_map *map = mem_take(1, sizeof(*map));
@@ -67,63 +67,51 @@ status transport_host_open(struct xfer_map **out, const struct xfer_side *side,
 	if (st == ST_OK)
 		st = lanes_create(&map->lanes, side, err);
 	if (st != ST_OK) {
-		transport_host_close(map);
+		close_map(map);
 		return st;
 	}
 	log_info("transport=%s from %s to %s buffers=%u of=%llu bytes",
-		transport_name(TRANSPORT_cuda_host), peer->device_uuid[0],
-		side->backend[0]->uuid, BUFFERS, (unsigned long long)BUFFER_BYTES);
+		transport_cuda_host.name, peer->device_uuid[0], side->backend[0]->uuid,
+		BUFFERS, (unsigned long long)BUFFER_BYTES);
 	*out = map;
 	return ST_OK;
 }
 
-struct stage_room transport_host_room(const struct xfer_map *map)
+static struct stage_room room(const struct xfer_map *map)
 {
 	return (struct stage_room){
 		.fd = map->fd, .buffers = BUFFERS, .buffer_bytes = BUFFER_BYTES};
 }
 
 /* src_rank is the buffer, src_offset stands in it. */
-status transport_host_copy(
+static status copy(
 	struct xfer_map *map, const struct plan_copy *copies, uint32_t n, struct err *err)
 {
-	const struct xfer_side *side = map->side;
-	struct lane *lane = lanes_take(map->lanes);
-	status st = ST_OK;
+	struct copier c;
 
-	for (uint32_t i = 0; i < n && st == ST_OK; i++) {
-		uint32_t d = copies[i].dst_rank;
-		struct copy_piece piece = {.src = map->at +
-						  copies[i].src_rank * BUFFER_BYTES +
-						  copies[i].src_offset,
-			.dst = (uint8_t *)side->arena[d] + copies[i].dst_offset,
-			.bytes = copies[i].bytes};
+	copier_begin(&c, map->side, map->lanes, err);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct plan_copy *p = &copies[i];
 
-		st = side->backend[d]->ops->copy_list(
-			lane_stream(lane, d), &piece, 1, err);
+		copier_add(&c, p->dst_rank, NULL,
+			(struct copy_piece){.src = map->at + p->src_rank * BUFFER_BYTES +
+						   p->src_offset,
+				.dst = (uint8_t *)map->side->arena[p->dst_rank] +
+				       p->dst_offset,
+				.bytes = p->bytes});
 	}
-	for (uint32_t d = 0; d < side->n_ranks; d++) {
-		struct err late;
-		status end =
-			side->backend[d]->ops->stream_sync(lane_stream(lane, d), &late);
-
-		if (st == ST_OK && end != ST_OK) {
-			st = end;
-			*err = late;
-		}
-	}
-	lanes_give(lane);
-	return st;
+	return copier_end(&c);
 }
 
+/* The exporter copies for whoever says stage, whatever it has offered. */
 const struct transport_ops transport_cuda_host = {
-	.id = TRANSPORT_cuda_host,
-	.ticket = TICKET_CUDA_IPC,
+	.name = "cuda_host",
 	.backend = "cuda",
+	.ticket = TICKET_CUDA_IPC,
 	.item_bytes = BUFFER_BYTES,
 	.parks = true,
-	.open = transport_host_open,
-	.room = transport_host_room,
-	.copy = transport_host_copy,
-	.close = transport_host_close,
+	.open = open_map,
+	.room = room,
+	.copy = copy,
+	.close = close_map,
 };

@@ -8,42 +8,34 @@
  * until the pull has ended, so the streams of the steps need not wait for it. */
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/xfer/arena_map.h"
 #include "common/xfer/copy_choice.h"
-#include "common/xfer/lanes.h"
 #include "common/xfer/probe.h"
-#include "common/xfer/xfer_transport.h"
 #include <inttypes.h>
 #include <string.h>
 
 /* A fraction of a millisecond over NVLink, under one over PCIe 5. */
-#define ITEM_BYTES  (UINT64_C(32) << 20)
-#define LIST_PIECES 128u
+#define ITEM_BYTES (UINT64_C(32) << 20)
 
 struct xfer_map {
-	const struct xfer_side *side;
-	uint32_t n_ranks; /* the peer's */
-	/* By our rank, whose device it is mapped for, and by the peer's. */
-	const uint8_t *arena[RANKS_MAX][RANKS_MAX];
-	uint64_t bytes[RANKS_MAX];
+	struct arena_map arenas;
 	struct copy_choice choice[RANKS_MAX];
-	struct lanes *lanes;
+	const struct copy_method *how[RANKS_MAX]; /* of choice */
 };
 
 static void close_map(struct xfer_map *map)
 {
-	struct err err;
-
-	for (uint32_t d = 0; d < map->side->n_ranks; d++)
-		for (uint32_t r = 0; r < map->n_ranks; r++) {
-			struct backend *b = map->side->backend[d];
-
-			if (map->arena[d][r] != NULL &&
-				b->ops->arena_close(b, map->arena[d][r], map->bytes[r],
-					&err) != ST_OK)
-				log_error("%s", err.text);
-		}
-	lanes_destroy(map->lanes);
+	arena_map_release(&map->arenas);
 	mem_give(map);
+}
+
+/* With the marks by which importers see that the link delivers. */
+static status offer(
+	const struct xfer_side *side, struct arena_ticket *out, struct err *err)
+{
+	status st = transport_export_arenas(side, out, err);
+
+	return st == ST_OK ? probe_mark(side, err) : st;
 }
 
 static status check_pair(
@@ -64,30 +56,26 @@ static status check_pair(
 	return st;
 }
 
-static status map_rank(
+/* Tries the link of our rank d with data, then times it. */
+static status try_rank(
 	struct xfer_map *map, const struct peer_arenas *peer, uint32_t d, struct err *err)
 {
-	const struct xfer_side *side = map->side;
-	struct backend *b = side->backend[d];
+	const struct xfer_side *side = map->arenas.side;
+	const uint8_t *const *at = map->arenas.at[d];
+	const char *uuid = side->backend[d]->uuid;
 	status st = ST_OK;
 
-	for (uint32_t r = 0; r < peer->n_ranks && st == ST_OK; r++) {
-		const void *at = NULL;
-
-		st = b->ops->arena_open(b, &peer->ticket[r], &at, err);
-		map->arena[d][r] = at;
-		map->bytes[r] = peer->ticket[r].bytes;
-		if (st == ST_OK)
-			st = probe_peer(side, d, at, &peer->layout, err);
-	}
+	for (uint32_t r = 0; r < peer->n_ranks && st == ST_OK; r++)
+		st = probe_peer(side, d, at[r], &peer->layout, err);
 	if (st == ST_OK)
-		st = copy_choose(&map->choice[d], side, peer, d, map->arena[d], err);
-	if (st == ST_OK)
-		log_info("transport=cuda_ipc from %s to %s%s copy=%s",
-			peer->device_uuid[0], b->uuid,
-			strcmp(peer->device_uuid[0], b->uuid) == 0 ? " (one device)" : "",
-			map->choice[d].text);
-	return st;
+		st = copy_choose(&map->choice[d], side, peer, d, at, err);
+	if (st != ST_OK)
+		return st;
+	map->how[d] = &map->choice[d].how;
+	log_info("transport=cuda_ipc from %s to %s%s copy=%s", peer->device_uuid[0], uuid,
+		strcmp(peer->device_uuid[0], uuid) == 0 ? " (one device)" : "",
+		map->choice[d].text);
+	return ST_OK;
 }
 
 static status open_map(struct xfer_map **out, const struct xfer_side *side,
@@ -98,11 +86,9 @@ static status open_map(struct xfer_map **out, const struct xfer_side *side,
 
 	if (map == NULL)
 		return err_set(err, ST_LIMIT, "no request memory to map a peer");
-	map->side = side;
-	map->n_ranks = peer->n_ranks;
-	st = lanes_create(&map->lanes, side, err);
+	st = arena_map_init(&map->arenas, side, peer, side->n_ranks, err);
 	for (uint32_t d = 0; d < side->n_ranks && st == ST_OK; d++)
-		st = map_rank(map, peer, d, err);
+		st = try_rank(map, peer, d, err);
 	/* Timing has written over the mark in our own page 0. */
 	if (st == ST_OK)
 		st = probe_mark(side, err);
@@ -114,60 +100,10 @@ static status open_map(struct xfer_map **out, const struct xfer_side *side,
 	return ST_OK;
 }
 
-/* Enqueues copies[0..n), which have one destination rank. */
-static status enqueue(struct xfer_map *map, struct stream *s,
-	const struct plan_copy *copies, uint32_t n, struct err *err)
-{
-	uint32_t d = copies[0].dst_rank, filled = 0;
-	uint8_t *arena = map->side->arena[d];
-	struct copy_piece pieces[LIST_PIECES];
-	status st = ST_OK;
-
-	for (uint32_t i = 0; i < n && st == ST_OK; i++) {
-		pieces[filled++] = (struct copy_piece){
-			.src = map->arena[d][copies[i].src_rank] + copies[i].src_offset,
-			.dst = arena + copies[i].dst_offset,
-			.bytes = copies[i].bytes};
-		if (filled == LIST_PIECES || i + 1 == n) {
-			st = map->side->backend[d]->ops->copy_list_by(
-				s, &map->choice[d].how, pieces, filled, err);
-			filled = 0;
-		}
-	}
-	return st;
-}
-
 static status copy(
 	struct xfer_map *map, const struct plan_copy *copies, uint32_t n, struct err *err)
 {
-	struct lane *lane = lanes_take(map->lanes);
-	bool used[RANKS_MAX] = {false};
-	uint32_t first = 0;
-	status st = ST_OK;
-
-	for (uint32_t i = 1; i <= n && st == ST_OK; i++) {
-		uint32_t d = copies[first].dst_rank;
-
-		if (i < n && copies[i].dst_rank == d)
-			continue;
-		used[d] = true;
-		st = enqueue(map, lane_stream(lane, d), copies + first, i - first, err);
-		first = i;
-	}
-	/* Also after a failure: nobody may free what a copy still writes. */
-	for (uint32_t d = 0; d < map->side->n_ranks; d++) {
-		struct err late;
-		status end = used[d] ? map->side->backend[d]->ops->stream_sync(
-					       lane_stream(lane, d), &late)
-				     : ST_OK;
-
-		if (st == ST_OK && end != ST_OK) {
-			st = end;
-			*err = late;
-		}
-	}
-	lanes_give(lane);
-	return st;
+	return arena_map_copy(&map->arenas, map->how, copies, n, err);
 }
 
 /* Of rank 0; the log names each rank's. */
@@ -177,11 +113,13 @@ static const char *method(const struct xfer_map *map)
 }
 
 const struct transport_ops transport_cuda_ipc = {
-	.id = TRANSPORT_cuda_ipc,
-	.ticket = TICKET_CUDA_IPC,
+	.name = "cuda_ipc",
 	.backend = "cuda",
+	.ticket = TICKET_CUDA_IPC,
 	.item_bytes = ITEM_BYTES,
 	.parks = true,
+	.tries = true,
+	.offer = offer,
 	.check = check_pair,
 	.open = open_map,
 	.copy = copy,

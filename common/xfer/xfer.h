@@ -16,19 +16,12 @@
 
 #include <inttypes.h>
 
-/* Transports, chosen once per pair by what both sides can do, printed, and shown as a
- * metric. A forced one that is not possible is refused. */
-#define TRANSPORT_MAP(X)                                                                 \
-	X(shm)                                                                           \
-	X(cuda_ipc)                                                                      \
-	X(cuda_host)
-enum transport {
-#define X(name) TRANSPORT_##name,
-	TRANSPORT_MAP(X)
-#undef X
-		TRANSPORT__COUNT
-};
-const char *transport_name(enum transport t);
+/* Transports (xfer_transport.h) are chosen once per pair by what both sides can do,
+ * printed, and shown as a metric. A forced one that is not possible is refused.
+ *
+ * Whether name is one that serves this backend (NULL: any), or no choice at all (NULL, ""
+ * and "auto"). */
+MUST_CHECK status transport_check(const char *name, const char *backend, struct err *err);
 
 #define XFER_TIMEOUT_MS 5000u
 
@@ -50,7 +43,7 @@ struct xfer_side {
 	struct backend *backend[RANKS_MAX];
 	void *arena[RANKS_MAX];
 	uint64_t arena_bytes; /* of each rank */
-	/* The importer's choice: a name of TRANSPORT_MAP, or NULL, "" or "auto". */
+	/* The importer's choice: a name of a transport, or NULL, "" or "auto". */
 	const char *transport;
 	/* Around calls that map, pin or release memory of a GPU: these wait for every
 	 * device that has peers, so no rank may be inside a step. park returns when all
@@ -63,6 +56,9 @@ struct xfer_side {
 	 * Control thread; may come more than once. NULL: nobody wants to know. */
 	void (*failed)(void *ctx, const struct err *why);
 	void *failed_ctx;
+	/* Counts links that are closed because of what the peer sent or did not send.
+	 * NULL: nobody wants to know. */
+	uint64_t *malformed;
 	/* Tests: this transport for every pair, instead of one of the table. */
 	const struct transport_ops *given;
 	/* Every wait for a peer: connect and open, claim. 0: XFER_TIMEOUT_MS. */
@@ -76,8 +72,6 @@ MUST_CHECK status exporter_create(struct exporter **out, const struct xfer_side 
 void exporter_destroy(struct exporter *x); /* unlinks the socket */
 const char *exporter_path(const struct exporter *x);
 uint32_t exporter_links(const struct exporter *x); /* importers connected */
-/* Links closed because of what the peer sent or did not send (STAT_malformed). */
-uint64_t exporter_malformed(const struct exporter *x);
 /* Tell the claimer, if there is one, that the request was withdrawn. */
 void exporter_revoke(struct exporter *x, uint64_t generation);
 
@@ -103,8 +97,8 @@ struct pull_result {
 	status code;
 	uint64_t bytes; /* counted where they are copied */
 	uint64_t copy_ns;
-	enum transport transport;
-	const char *copy; /* method of the pair; NULL: the transport has one only */
+	const char *transport; /* NULL: it never came to one */
+	const char *copy;      /* method of the pair; NULL: the transport has one only */
 	struct err err;
 };
 
@@ -123,6 +117,5 @@ void importer_peer_down(struct importer *m, const char *worker_id, uint64_t inca
 	void (*gone)(void *ctx, const char *worker_id, uint64_t incarnation), void *ctx);
 uint32_t importer_peers(const struct importer *m);
 uint32_t importer_pulls(const struct importer *m);
-uint64_t importer_malformed(const struct importer *m);
 
 #endif

@@ -1,39 +1,95 @@
 /* The table of transports. */
 #include "common/xfer/xfer_transport.h"
 #include "common/base/log.h"
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* In order of preference. */
 static const struct transport_ops *const table[] = {
-	&transport_shm, &transport_cuda_ipc, &transport_cuda_host};
-
-static const char *const names[TRANSPORT__COUNT] = {
-#define X(name) [TRANSPORT_##name] = #name,
-	TRANSPORT_MAP(X)
+#define X(name) &transport_##name,
+	TRANSPORTS(X)
 #undef X
 };
-
-const char *transport_name(enum transport t)
-{
-	return (unsigned)t < TRANSPORT__COUNT ? names[t] : "?";
-}
 
 static bool is_choice(const char *name)
 {
 	return name != NULL && name[0] != 0 && strcmp(name, "auto") != 0;
 }
 
-status transport_check_name(const char *name, struct err *err)
+static bool is_chosen(const struct xfer_side *side, const struct transport_ops *t)
 {
+	return is_choice(side->transport) && strcmp(side->transport, t->name) == 0;
+}
+
+static bool serves(const struct transport_ops *t, const char *backend)
+{
+	return backend == NULL || strcmp(backend, t->backend) == 0;
+}
+
+status transport_check(const char *name, const char *backend, struct err *err)
+{
+	char known[128] = "auto";
+	size_t at = strlen(known);
+
 	if (!is_choice(name))
 		return ST_OK;
-	for (size_t i = 0; i < COUNT(names); i++)
-		if (strcmp(name, names[i]) == 0)
+	for (size_t i = 0; i < COUNT(table); i++) {
+		if (!serves(table[i], backend))
+			continue;
+		if (strcmp(name, table[i]->name) == 0)
+			return ST_OK;
+		at += (size_t)snprintf(
+			known + at, sizeof(known) - at, ", %s", table[i]->name);
+		assert(at < sizeof(known));
+	}
+	return err_set(err, ST_INVALID, "transport '%s' is none of %s%s%s", name, known,
+		backend != NULL ? ", which can be forced on backend " : "",
+		backend != NULL ? backend : "");
+}
+
+/* ---- tickets ---- */
+
+status transport_export_arenas(
+	const struct xfer_side *side, struct arena_ticket *out, struct err *err)
+{
+	status st = ST_OK;
+
+	for (uint32_t r = 0; r < side->n_ranks && st == ST_OK; r++)
+		st = side->backend[r]->ops->arena_export(
+			side->backend[r], side->arena[r], &out[r], err);
+	return st;
+}
+
+status transport_offer(
+	const struct xfer_side *side, struct arena_ticket *out, struct err *err)
+{
+	const struct transport_ops *from = NULL;
+
+	for (size_t i = 0; i < COUNT(table); i++)
+		if (table[i]->offer != NULL && serves(table[i], side->backend[0]->name) &&
+			(from == NULL || is_chosen(side, table[i])))
+			from = table[i];
+	if (from == NULL)
+		return err_set(err, ST_INVALID, "no transport offers arenas of %s",
+			side->backend[0]->name);
+	return from->offer(side, out, err);
+}
+
+status transport_check_ticket(uint64_t kind, int fd, struct bytes blob, struct err *err)
+{
+	const size_t blob_bytes = sizeof(((struct arena_ticket *)NULL)->blob);
+
+	for (size_t i = 0; i < COUNT(table); i++)
+		if (table[i]->ticket == kind && table[i]->ticket_fd == (fd >= 0) &&
+			blob.len == (fd >= 0 ? 0 : blob_bytes))
 			return ST_OK;
 	return err_set(err, ST_INVALID,
-		"transport '%s' is none of auto, shm, cuda_ipc, cuda_host", name);
+		"an arena ticket of kind %" PRIu64 " with %s descriptor and %zu bytes",
+		kind, fd >= 0 ? "a" : "no", blob.len);
 }
+
+/* ---- what is around a map ---- */
 
 status xfer_park(const struct xfer_side *side, struct err *err)
 {
@@ -50,6 +106,12 @@ void xfer_failed(const struct xfer_side *side, const struct err *why)
 		side->failed(side->failed_ctx, why);
 }
 
+void xfer_malformed(const struct xfer_side *side, const struct err *why)
+{
+	if (why->code == ST_INVALID && side->malformed != NULL)
+		++*side->malformed;
+}
+
 void xfer_unpark(const struct xfer_side *side)
 {
 	if (side->unpark != NULL)
@@ -63,16 +125,18 @@ uint64_t xfer_pid_ns(void)
 	return stat("/proc/self/ns/pid", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
 }
 
+/* ---- the choice ---- */
+
 static status check_pair(const struct transport_ops *t, const struct xfer_side *side,
 	const struct peer_arenas *peer, struct err *err)
 {
 	for (uint32_t r = 0; r < peer->n_ranks; r++)
-		if (peer->ticket[r].kind != t->ticket)
+		if ((uint32_t)peer->ticket[r].kind != t->ticket)
 			return err_set(err, ST_INVALID,
-				"the peer's arenas are of kind %d, it needs %d",
-				(int)peer->ticket[r].kind, (int)t->ticket);
+				"the peer's arenas are of kind %d, it needs %u",
+				(int)peer->ticket[r].kind, t->ticket);
 	for (uint32_t r = 0; r < side->n_ranks; r++)
-		if (strcmp(side->backend[r]->name, t->backend) != 0)
+		if (!serves(t, side->backend[r]->name))
 			return err_set(err, ST_INVALID,
 				"this worker's backend is %s, it needs %s",
 				side->backend[r]->name, t->backend);
@@ -117,25 +181,25 @@ status transport_open(const struct transport_ops **ops, struct xfer_map **map,
 		return open_map(side->given, map, side, peer, err);
 	}
 	for (size_t i = 0; i < COUNT(table); i++) {
+		const struct transport_ops *t = table[i];
 		status st;
 
-		if (is_choice(side->transport) &&
-			strcmp(side->transport, names[table[i]->id]) != 0)
+		if (is_choice(side->transport) && !is_chosen(side, t))
 			continue;
-		st = check_pair(table[i], side, peer, &why);
+		st = check_pair(t, side, peer, &why);
 		if (st == ST_OK)
-			st = open_map(table[i], map, side, peer, &why);
+			st = open_map(t, map, side, peer, &why);
 		if (st == ST_OK) {
-			*ops = table[i];
+			*ops = t;
 			return ST_OK;
 		}
 		/* Only what lies between the two is a reason to look further. */
-		if (st != ST_INVALID && (st != ST_PEER || is_choice(side->transport) ||
-						table[i]->id != TRANSPORT_cuda_ipc)) {
+		if (st != ST_INVALID &&
+			(st != ST_PEER || is_chosen(side, t) || !t->tries)) {
 			*err = why;
 			return st;
 		}
-		log_info("transport=%s not used from %s to %s: %s", names[table[i]->id],
+		log_info("transport=%s not used from %s to %s: %s", t->name,
 			peer->device_uuid[0], side->backend[0]->uuid, why.text);
 	}
 	return err_set(err, ST_INVALID,

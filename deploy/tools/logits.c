@@ -28,7 +28,7 @@
 	STR(backend, "auto", "auto, cpu or cuda: what the devices must be")              \
 	STR(gpus, "", "devices, one rank each: cpu:0,cpu:1 or 0,1; empty: the first")    \
 	STR(gpus_decode, "", "with --decode: devices of the decoding side, if others")   \
-	STR(transport, "auto", "with --decode: auto, shm, cuda_ipc or cuda_host")        \
+	STR(transport, "auto", "with --decode: as the workers' --transport")             \
 	U64(last, "0", 0, 1 << 20, "positions whose logits are written; 0: all")         \
 	STR(flip, "", "with --decode: damage the state that moves: slot, or page:I")     \
 	STR(kernels, "", "kernel variants to force: linear/plain,moe/avx2")              \

@@ -156,8 +156,10 @@ def test_malformed_bus_frames_are_refused(cluster):
 @pytest.mark.parametrize("who", ["p0", "d0"])
 def test_malformed_link_frames_close_the_link_alone(cluster, who):
     path, = [p for p in cluster.runtime.glob(f"{who}.*.link")]
+    counted = cluster.metric("baton_worker_malformed_total", worker=who)
     serves(cluster)
-    for frame in [f for f in frames() if f][:40]:
+    sent = [f for f in frames() if f][:40]
+    for frame in sent:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.settimeout(5)
             s.connect(str(path))
@@ -169,6 +171,7 @@ def test_malformed_link_frames_close_the_link_alone(cluster, who):
                     assert s.recv(4096) == b""
             except ConnectionError:
                 pass
+    wait_for(lambda: cluster.metric("baton_worker_malformed_total", worker=who) == counted + len(sent), 5)
     serves(cluster)
 
 

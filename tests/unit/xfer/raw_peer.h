@@ -1,6 +1,7 @@
 /* The other end of a link, driven by hand. Include cmocka first. */
 #ifndef TESTS_UNIT_XFER_RAW_PEER_H
 #define TESTS_UNIT_XFER_RAW_PEER_H
+#include "common/xfer/link_socket.h"
 #include "unit/xfer/xfer_fixture.h"
 #include <errno.h>
 #include <sys/socket.h>

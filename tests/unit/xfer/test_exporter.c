@@ -245,7 +245,7 @@ static void messages_out_of_order_end_the_link(void **state)
 	raw_send(w->a.fd, MSG_done, &done, NULL, 0);
 	expect_denied(w, &w->a, "done of lease 2: no such lease");
 	assert_int_equal(0, lease_find(w->p.leases, lease)->claimer);
-	assert_int_equal(4, exporter_malformed(w->p.exporter));
+	assert_int_equal(4, w->p.malformed);
 }
 
 static void a_peer_that_never_opens_is_cut(void **state)
@@ -288,7 +288,7 @@ static void claims_pass_from_link_to_link(void **state)
 	loop_for(w->loop, 5);
 	assert_int_equal(0, lease_count(w->p.leases));
 	assert_int_equal(NODE_PAGES - 1, pool_count(w->p.pages, POOL_FREE));
-	assert_int_equal(0, exporter_malformed(w->p.exporter));
+	assert_int_equal(0, w->p.malformed);
 }
 
 static bool is_unclaimed(void *ctx)
@@ -352,7 +352,7 @@ static void bent_frames_harm_nobody_else(void **state)
 		raw_close(&p);
 	}
 	loop_for(w->loop, 10);
-	assert_true(exporter_malformed(w->p.exporter) > 100); /* they were there */
+	assert_true(w->p.malformed > 100); /* they were there */
 	assert_int_equal(1, exporter_links(w->p.exporter));
 	assert_int_not_equal(0, lease_find(w->p.leases, lease)->claimer);
 	claim_as(w, &w->b, lease + 1, 100, false);

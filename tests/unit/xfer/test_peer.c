@@ -232,7 +232,7 @@ static void tickets_that_do_not_hold_together_are_refused(void **state)
 		with_fd = bend_arena(w, &arena, (enum bend)bend);
 		send_arena(w, &arena, with_fd);
 		ends_with(w, ST_INVALID, says_so[bend]);
-		assert_int_equal(1, importer_malformed(w->d.importer));
+		assert_int_equal(1, w->d.malformed);
 		tear_down(&one);
 	}
 }

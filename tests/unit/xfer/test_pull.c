@@ -74,8 +74,8 @@ static void stale_and_wrong_claims_are_refused_with_the_reason(void **state)
 	assert_true(lease_release(t->p.leases, lease));
 	refused(t, &what, ST_INVALID, "no lease 1");
 	one_pull(t, 100, 6, true);
-	assert_int_equal(0, exporter_malformed(t->p.exporter));
-	assert_int_equal(0, importer_malformed(t->d.importer));
+	assert_int_equal(0, t->p.malformed);
+	assert_int_equal(0, t->d.malformed);
 	node_give(&t->d, &dst);
 }
 

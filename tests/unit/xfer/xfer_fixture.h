@@ -40,6 +40,7 @@ struct node {
 	struct leases *leases;
 	struct exporter *exporter;
 	struct importer *importer;
+	uint64_t malformed;
 	char id[16];
 };
 
@@ -70,7 +71,8 @@ static inline void node_init_pages(struct node *n, struct loop *loop, const char
 		.runtime_dir = dir,
 		.arena_pages = n_pages,
 		.arena_slots = NODE_SLOTS,
-		.n_ranks = ranks};
+		.n_ranks = ranks,
+		.malformed = &n->malformed};
 	CHECK_OK(geometry_layout(&n->side.layout, g, ranks, &err), err);
 	n->side.arena_bytes = layout_arena_bytes(&n->side.layout, n_pages, NODE_SLOTS);
 	for (uint32_t r = 0; r < ranks; r++) {

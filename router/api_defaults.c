@@ -2,6 +2,7 @@
 #include "router/api_defaults.h"
 
 #include "common/model/json_field.h"
+#include "common/model/json_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,21 +15,21 @@ void api_defaults_plain(struct api_defaults *d)
 	*d = (struct api_defaults){.temperature = 1, .top_p = 1};
 }
 
-static status take_number(const json_t *object, const char *field, double min, double max,
-	double *out, struct err *err)
+static status take_number(const struct json *object, const char *field, double min,
+	double max, double *out, struct err *err)
 {
-	const json_t *v = json_field_get(object, field);
+	const struct json *v = json_given(object, field);
+	double x;
 
 	if (v == NULL)
 		return ST_OK;
-	if (!json_is_number(v) || !(json_number_value(v) >= min) ||
-		!(json_number_value(v) <= max))
+	if (!json_f64(v, &x) || !(x >= min) || !(x <= max))
 		return json_field_refuse(err, field, v, "out of range");
-	*out = json_number_value(v);
+	*out = x;
 	return ST_OK;
 }
 
-static status take_all(struct api_defaults *d, const json_t *object, struct err *err)
+static status take_all(struct api_defaults *d, const struct json *object, struct err *err)
 {
 	double top_k = d->top_k;
 	status st;
@@ -42,7 +43,7 @@ static status take_all(struct api_defaults *d, const json_t *object, struct err 
 		st = take_number(object, "top_k", -1, INT32_MAX, &top_k, err);
 	d->top_k = top_k > 0 ? (uint32_t)top_k : 0;
 	/* A file that turns sampling off means greedy, whatever else it says. */
-	if (st == ST_OK && json_is_false(json_field_get(object, "do_sample")))
+	if (st == ST_OK && json_is(json_given(object, "do_sample"), JSON_FALSE))
 		d->temperature = 0;
 	return st;
 }
@@ -50,7 +51,7 @@ static status take_all(struct api_defaults *d, const json_t *object, struct err 
 status api_defaults_load(struct api_defaults *d, const char *model_dir, struct err *err)
 {
 	struct api_defaults made;
-	json_t *object = NULL;
+	struct json_file file;
 	char path[4096];
 	status st;
 
@@ -59,11 +60,11 @@ status api_defaults_load(struct api_defaults *d, const char *model_dir, struct e
 		(int)sizeof(path))
 		return err_set(err, ST_INVALID, "model: the path is too long");
 	if (access(path, F_OK) == 0) {
-		st = json_parse_file(&object, path, FILE_BYTES_MAX, err);
+		st = json_file_read(&file, path, FILE_BYTES_MAX, err);
 		if (st != ST_OK)
 			return st;
-		st = take_all(&made, object, err);
-		json_decref(object);
+		st = take_all(&made, file.doc.values, err);
+		json_file_release(&file);
 		if (st != ST_OK)
 			return err_wrap(err, "%s", path);
 	} else if (errno != ENOENT) {

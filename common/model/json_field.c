@@ -1,25 +1,15 @@
 /* Typed access to JSON fields. */
 #include "common/model/json_field.h"
 
-#include <string.h>
-
-const json_t *json_field_get(const json_t *object, const char *field)
-{
-	const json_t *v = json_object_get(object, field);
-
-	return v == NULL || json_is_null(v) ? NULL : v;
-}
+#include <stdio.h>
 
 status json_field_refuse(
-	struct err *err, const char *field, const json_t *value, const char *why)
+	struct err *err, const char *field, const struct json *value, const char *why)
 {
 	char shown[100];
-	size_t n = json_dumpb(
-		value, shown, sizeof(shown) - 1, JSON_ENCODE_ANY | JSON_COMPACT);
 
-	shown[MIN(n, sizeof(shown) - 1)] = 0;
-	return err_set(err, ST_INVALID, "%s %s%s: %s", field, shown,
-		n >= sizeof(shown) ? "..." : "", why);
+	return err_set(err, ST_INVALID, "%s %s: %s (line %u)", field,
+		json_show(value, shown, sizeof(shown)), why, value->line);
 }
 
 status json_field_missing(struct err *err, const char *field)
@@ -27,62 +17,62 @@ status json_field_missing(struct err *err, const char *field)
 	return err_set(err, ST_INVALID, "%s is missing", field);
 }
 
-status json_field_uint(const json_t *v, const char *field, uint32_t min, uint32_t max,
-	uint32_t *out, struct err *err)
+status json_field_uint(const struct json *v, const char *field, uint32_t min,
+	uint32_t max, uint32_t *out, struct err *err)
 {
 	char why[64];
+	int64_t n;
 
-	if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)min ||
-		json_integer_value(v) > (json_int_t)max) {
+	if (!json_i64(v, &n) || n < (int64_t)min || n > (int64_t)max) {
 		snprintf(why, sizeof(why), "must be an integer of %u to %u", min, max);
 		return json_field_refuse(err, field, v, why);
 	}
-	*out = (uint32_t)json_integer_value(v);
+	*out = (uint32_t)n;
 	return ST_OK;
 }
 
-status json_field_need_uint(const json_t *object, const char *field, uint32_t min,
+status json_field_need_uint(const struct json *object, const char *field, uint32_t min,
 	uint32_t max, uint32_t *out, struct err *err)
 {
-	const json_t *v = json_field_get(object, field);
+	const struct json *v = json_given(object, field);
 
 	return v == NULL ? json_field_missing(err, field)
 			 : json_field_uint(v, field, min, max, out, err);
 }
 
-status json_field_real(const json_t *v, const char *field, double above, double max,
+status json_field_real(const struct json *v, const char *field, double above, double max,
 	double *out, struct err *err)
 {
 	char why[64];
+	double x;
 
-	if (!json_is_number(v) || !(json_number_value(v) > above) ||
-		!(json_number_value(v) <= max)) {
+	if (!json_f64(v, &x) || !(x > above) || !(x <= max)) {
 		snprintf(why, sizeof(why), "must be a number above %g, at most %g", above,
 			max);
 		return json_field_refuse(err, field, v, why);
 	}
-	*out = json_number_value(v);
+	*out = x;
 	return ST_OK;
 }
 
 status json_field_only_bool(
-	const json_t *object, const char *field, bool want, struct err *err)
+	const struct json *object, const char *field, bool want, struct err *err)
 {
-	const json_t *v = json_field_get(object, field);
+	const struct json *v = json_given(object, field);
 
-	if (v == NULL || (json_is_boolean(v) && json_is_true(v) == want))
+	if (v == NULL || json_is(v, want ? JSON_TRUE : JSON_FALSE))
 		return ST_OK;
 	return json_field_refuse(err, field, v,
 		want ? "only true is supported" : "only false is supported");
 }
 
 status json_field_only_text(
-	const json_t *object, const char *field, const char *want, struct err *err)
+	const struct json *object, const char *field, const char *want, struct err *err)
 {
-	const json_t *v = json_field_get(object, field);
+	const struct json *v = json_given(object, field);
 	char why[64];
 
-	if (v == NULL || (json_is_string(v) && strcmp(json_string_value(v), want) == 0))
+	if (v == NULL || json_equals(v, want))
 		return ST_OK;
 	snprintf(why, sizeof(why), "only \"%s\" is supported", want);
 	return json_field_refuse(err, field, v, why);

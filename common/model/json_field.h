@@ -1,28 +1,26 @@
 /* Typed access to the fields of a JSON object, refusing by field name and value. */
 #ifndef COMMON_MODEL_JSON_FIELD_H
 #define COMMON_MODEL_JSON_FIELD_H
-#include "common/model/json.h"
+#include "common/base/json.h"
 
-/* NULL when absent; null counts as absent. */
-const json_t *json_field_get(const json_t *object, const char *field);
-/* "field VALUE: why", the value as JSON, cut to a readable length. */
+/* "field VALUE: why (line N)", the value as JSON, cut to a readable length. */
 status json_field_refuse(
-	struct err *err, const char *field, const json_t *value, const char *why);
+	struct err *err, const char *field, const struct json *value, const char *why);
 status json_field_missing(struct err *err, const char *field);
 
 /* The value is an integer of min to max. */
-MUST_CHECK status json_field_uint(const json_t *value, const char *field, uint32_t min,
-	uint32_t max, uint32_t *out, struct err *err);
+MUST_CHECK status json_field_uint(const struct json *value, const char *field,
+	uint32_t min, uint32_t max, uint32_t *out, struct err *err);
 /* The same, for a field of object that must be there. */
-MUST_CHECK status json_field_need_uint(const json_t *object, const char *field,
+MUST_CHECK status json_field_need_uint(const struct json *object, const char *field,
 	uint32_t min, uint32_t max, uint32_t *out, struct err *err);
 /* The value is a number above `above` and at most max. */
-MUST_CHECK status json_field_real(const json_t *value, const char *field, double above,
-	double max, double *out, struct err *err);
+MUST_CHECK status json_field_real(const struct json *value, const char *field,
+	double above, double max, double *out, struct err *err);
 /* The field is absent or has this value. */
 MUST_CHECK status json_field_only_bool(
-	const json_t *object, const char *field, bool want, struct err *err);
+	const struct json *object, const char *field, bool want, struct err *err);
 MUST_CHECK status json_field_only_text(
-	const json_t *object, const char *field, const char *want, struct err *err);
+	const struct json *object, const char *field, const char *want, struct err *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* Reading and checking config.json. Every refusal names the field and its value. */
 #include "common/model/model_config_impl.h"
 
-#include "common/base/mem.h"
 #include "common/model/json_field.h"
+#include "common/model/json_file.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 /* What is read from: the text fields stand in text_config of the multimodal packages
  * and at the top of text-only ones. */
 struct source {
-	const json_t *root;
-	const json_t *text;
+	const struct json *root;
+	const struct json *text;
 };
 
 static const struct {
@@ -30,9 +30,9 @@ static const struct {
 };
 
 /* Index of the package whose column holds the text, or COUNT(packages). */
-static size_t find_package(const json_t *text, bool by_type)
+static size_t find_package(const struct json *text, bool by_type)
 {
-	const char *s = json_string_value(text);
+	const char *s = json_text(text);
 	size_t i = 0;
 
 	while (s != NULL && i < COUNT(packages) &&
@@ -42,10 +42,10 @@ static size_t find_package(const json_t *text, bool by_type)
 	return s == NULL ? COUNT(packages) : i;
 }
 
-static status check_type(const json_t *object, const char *shown, bool required,
+static status check_type(const struct json *object, const char *shown, bool required,
 	enum model_arch *arch, struct err *err)
 {
-	const json_t *v = json_field_get(object, "model_type");
+	const struct json *v = json_given(object, "model_type");
 	size_t i;
 
 	if (v == NULL)
@@ -64,7 +64,7 @@ static status check_type(const json_t *object, const char *shown, bool required,
 
 static status read_arch(struct model_config *c, const struct source *s, struct err *err)
 {
-	const json_t *list = json_field_get(s->root, "architectures"), *v;
+	const struct json *list = json_given(s->root, "architectures"), *v;
 	size_t i;
 	status st;
 
@@ -78,8 +78,8 @@ static status read_arch(struct model_config *c, const struct source *s, struct e
 	}
 	if (list == NULL)
 		return json_field_missing(err, "architectures");
-	v = json_array_get(list, 0);
-	if (json_array_size(list) != 1)
+	v = json_item(list, 0);
+	if (json_count(list) != 1)
 		return json_field_refuse(
 			err, "architectures", list, "must be a list of one name");
 	i = find_package(v, false);
@@ -107,7 +107,7 @@ static status read_arch(struct model_config *c, const struct source *s, struct e
 	X(linear_conv_kernel_dim, conv_taps, 4, 4)                                       \
 	X(max_position_embeddings, max_position, 1, 1u << 24)
 
-static status read_sizes(struct model_config *c, const json_t *t, struct err *err)
+static status read_sizes(struct model_config *c, const struct json *t, struct err *err)
 {
 	static const struct {
 		const char *field;
@@ -139,16 +139,16 @@ static status read_sizes(struct model_config *c, const json_t *t, struct err *er
 			"linear_num_value_heads %u is no multiple of "
 			"linear_num_key_heads %u",
 			c->gdn_v_heads, c->gdn_k_heads);
-	if (json_field_get(t, "rms_norm_eps") == NULL)
+	if (json_given(t, "rms_norm_eps") == NULL)
 		return json_field_missing(err, "rms_norm_eps");
 	st = json_field_real(
-		json_field_get(t, "rms_norm_eps"), "rms_norm_eps", 0, 0.1, &eps, err);
+		json_given(t, "rms_norm_eps"), "rms_norm_eps", 0, 0.1, &eps, err);
 	c->rms_eps = (float)eps;
 	return st;
 }
 
 /* Switches of the forward pass. */
-static status read_switches(struct model_config *c, const json_t *t, struct err *err)
+static status read_switches(struct model_config *c, const struct json *t, struct err *err)
 {
 	static const struct {
 		const char *field;
@@ -160,8 +160,8 @@ static status read_switches(struct model_config *c, const json_t *t, struct err 
 		{"layer_scale", false},
 		{"mtp_use_dedicated_embeddings", false},
 	};
-	const json_t *gate = json_field_get(t, "output_gate_type"),
-		     *step = json_field_get(t, "decoder_sparse_step");
+	const struct json *gate = json_given(t, "output_gate_type"),
+			  *step = json_given(t, "decoder_sparse_step");
 	uint32_t one;
 	status st;
 
@@ -184,37 +184,34 @@ static status read_switches(struct model_config *c, const json_t *t, struct err 
 	c->gdn_gate = GATE_SILU;
 	if (gate == NULL)
 		return ST_OK;
-	if (json_is_string(gate) && strcmp(json_string_value(gate), "sigmoid") == 0)
+	if (json_equals(gate, "sigmoid"))
 		c->gdn_gate = GATE_SIGMOID;
-	else if (!json_is_string(gate) ||
-		 (strcmp(json_string_value(gate), "swish") != 0 &&
-			 strcmp(json_string_value(gate), "silu") != 0))
+	else if (!json_equals(gate, "swish") && !json_equals(gate, "silu"))
 		return json_field_refuse(err, "output_gate_type", gate,
 			"only \"swish\", \"silu\" and \"sigmoid\" are supported");
 	return ST_OK;
 }
 
 /* rope_parameters of newer files, rope_scaling of older ones: scaling is refused. */
-static status check_rope_type(const json_t *t, const char *field, struct err *err)
+static status check_rope_type(const struct json *t, const char *field, struct err *err)
 {
 	static const char *const keys[] = {"rope_type", "type"};
-	const json_t *rope = json_field_get(t, field), *v;
+	const struct json *rope = json_given(t, field), *v;
 	char shown[64];
 
 	if (rope == NULL)
 		return ST_OK;
-	if (!json_is_object(rope))
+	if (!json_is(rope, JSON_OBJECT))
 		return json_field_refuse(err, field, rope, "must be an object");
 	for (size_t i = 0; i < COUNT(keys); i++) {
-		v = json_field_get(rope, keys[i]);
-		if (v == NULL || (json_is_string(v) &&
-					 strcmp(json_string_value(v), "default") == 0))
+		v = json_given(rope, keys[i]);
+		if (v == NULL || json_equals(v, "default"))
 			continue;
 		snprintf(shown, sizeof(shown), "%s.%s", field, keys[i]);
 		return json_field_refuse(
 			err, shown, v, "rope scaling is not supported, only \"default\"");
 	}
-	v = json_field_get(rope, "factor");
+	v = json_given(rope, "factor");
 	if (v == NULL)
 		return ST_OK;
 	snprintf(shown, sizeof(shown), "%s.factor", field);
@@ -222,17 +219,17 @@ static status check_rope_type(const json_t *t, const char *field, struct err *er
 }
 
 /* rope_parameters wins over the same field beside it. */
-static const json_t *get_rope(const json_t *t, const char *field)
+static const struct json *get_rope(const struct json *t, const char *field)
 {
-	const json_t *v = json_field_get(json_field_get(t, "rope_parameters"), field);
+	const struct json *v = json_given(json_given(t, "rope_parameters"), field);
 
-	return v != NULL ? v : json_field_get(t, field);
+	return v != NULL ? v : json_given(t, field);
 }
 
-static status read_rope(struct model_config *c, const json_t *t, struct err *err)
+static status read_rope(struct model_config *c, const struct json *t, struct err *err)
 {
-	const json_t *theta = get_rope(t, "rope_theta");
-	const json_t *partial = get_rope(t, "partial_rotary_factor");
+	const struct json *theta = get_rope(t, "rope_theta");
+	const struct json *partial = get_rope(t, "partial_rotary_factor");
 	double factor = 0, dim;
 	status st;
 
@@ -265,35 +262,35 @@ static status read_rope(struct model_config *c, const json_t *t, struct err *err
 
 static status read_tied(struct model_config *c, const struct source *s, struct err *err)
 {
-	const json_t *v = json_field_get(s->text, "tie_word_embeddings");
+	const struct json *v = json_given(s->text, "tie_word_embeddings");
 
 	if (v == NULL)
-		v = json_field_get(s->root, "tie_word_embeddings");
-	if (v != NULL && !json_is_boolean(v))
+		v = json_given(s->root, "tie_word_embeddings");
+	if (v != NULL && !json_is_bool(v))
 		return json_field_refuse(
 			err, "tie_word_embeddings", v, "must be true or false");
-	c->tied = v != NULL && json_is_true(v);
+	c->tied = json_is(v, JSON_TRUE);
 	return ST_OK;
 }
 
-static status read_eos(struct model_config *c, const json_t *t, struct err *err)
+static status read_eos(struct model_config *c, const struct json *t, struct err *err)
 {
-	const json_t *v = json_field_get(t, "eos_token_id");
+	const struct json *v = json_given(t, "eos_token_id");
 	status st;
 
 	if (v == NULL)
 		return ST_OK;
-	if (!json_is_array(v)) {
+	if (!json_is(v, JSON_ARRAY)) {
 		c->n_eos = 1;
 		return json_field_uint(
 			v, "eos_token_id", 0, c->vocab - 1, &c->eos[0], err);
 	}
-	if (json_array_size(v) > COUNT(c->eos))
+	if (json_count(v) > COUNT(c->eos))
 		return err_set(err, ST_LIMIT,
-			"eos_token_id lists %zu ids, at most %zu are read",
-			json_array_size(v), COUNT(c->eos));
-	for (size_t i = 0; i < json_array_size(v); i++) {
-		st = json_field_uint(json_array_get(v, i), "eos_token_id entry", 0,
+			"eos_token_id lists %u ids, at most %zu are read", json_count(v),
+			COUNT(c->eos));
+	for (uint32_t i = 0; i < json_count(v); i++) {
+		st = json_field_uint(json_item(v, i), "eos_token_id entry", 0,
 			c->vocab - 1, &c->eos[c->n_eos], err);
 		if (st != ST_OK)
 			return st;
@@ -302,26 +299,27 @@ static status read_eos(struct model_config *c, const json_t *t, struct err *err)
 	return ST_OK;
 }
 
-static status read_mtp(struct model_config *c, const json_t *t, struct err *err)
+static status read_mtp(struct model_config *c, const struct json *t, struct err *err)
 {
-	const json_t *v = json_field_get(t, "mtp_num_hidden_layers");
+	const struct json *v = json_given(t, "mtp_num_hidden_layers");
 
 	return v == NULL ? ST_OK
 			 : json_field_uint(v, "mtp_num_hidden_layers", 0, 16,
 				   &c->mtp_layers, err);
 }
 
-static status read_config(struct model_config *c, const json_t *root, struct err *err)
+static status read_config(
+	struct model_config *c, const struct json *root, struct err *err)
 {
-	struct source s = {.root = root, .text = json_field_get(root, "text_config")};
-	static status (*const steps[])(struct model_config *, const json_t *,
+	struct source s = {.root = root, .text = json_given(root, "text_config")};
+	static status (*const steps[])(struct model_config *, const struct json *,
 		struct err *) = {read_switches, read_sizes, read_rope,
 		model_config_read_layers, model_config_read_mlp, read_eos, read_mtp};
 	status st;
 
-	if (!json_is_object(root))
+	if (!json_is(root, JSON_OBJECT))
 		return err_set(err, ST_INVALID, "not a JSON object");
-	if (!json_is_object(s.text))
+	if (!json_is(s.text, JSON_OBJECT))
 		s.text = root;
 	st = read_arch(c, &s, err);
 	for (size_t i = 0; i < COUNT(steps) && st == ST_OK; i++)
@@ -331,34 +329,42 @@ static status read_config(struct model_config *c, const json_t *root, struct err
 	return st;
 }
 
-status model_config_parse(struct model_config *out, struct bytes json, struct err *err)
+static status read_root(
+	struct model_config *out, const struct json *root, struct err *err)
 {
 	struct model_config c = {0};
-	json_t *root;
-	status st;
+	status st = read_config(&c, root, err);
 
-	st = json_parse(&root, json, err);
-	if (st != ST_OK)
-		return st;
-	st = read_config(&c, root, err);
 	if (st == ST_OK)
 		*out = c;
-	json_decref(root);
+	return st;
+}
+
+status model_config_parse(struct model_config *out, struct bytes json, struct err *err)
+{
+	struct json_file file;
+	status st;
+
+	st = json_file_parse(&file, json, err);
+	if (st != ST_OK)
+		return st;
+	st = read_root(out, file.doc.values, err);
+	json_file_release(&file);
 	return st;
 }
 
 status model_config_load_file(struct model_config *out, const char *path, struct err *err)
 {
-	struct bytes text;
+	struct json_file file;
 	status st;
 
-	st = json_read_file(&text, path, CONFIG_BYTES_MAX, err);
+	st = json_file_read(&file, path, CONFIG_BYTES_MAX, err);
 	if (st != ST_OK)
 		return st;
-	st = model_config_parse(out, text, err);
+	st = read_root(out, file.doc.values, err);
 	if (st != ST_OK)
 		err_wrap(err, "%s", path);
-	mem_give((void *)(uintptr_t)text.at);
+	json_file_release(&file);
 	return st;
 }
 

@@ -1,14 +1,14 @@
 /* What the model_config*.c files share; text: the object with the text fields. */
 #ifndef COMMON_MODEL_MODEL_CONFIG_IMPL_H
 #define COMMON_MODEL_MODEL_CONFIG_IMPL_H
-#include "common/model/json.h"
+#include "common/base/json.h"
 #include "common/model/model_config.h"
 
 /* After the sizes: needs n_layers. */
 MUST_CHECK status model_config_read_layers(
-	struct model_config *c, const json_t *text, struct err *err);
+	struct model_config *c, const struct json *text, struct err *err);
 /* After the layers: needs arch and n_layers. */
 MUST_CHECK status model_config_read_mlp(
-	struct model_config *c, const json_t *text, struct err *err);
+	struct model_config *c, const struct json *text, struct err *err);
 
 #endif

@@ -6,10 +6,10 @@
 #include <string.h>
 
 static status read_layer_kind(
-	const json_t *types, uint32_t i, uint8_t *kind, struct err *err)
+	const struct json *types, uint32_t i, uint8_t *kind, struct err *err)
 {
-	const json_t *v = json_array_get(types, i);
-	const char *s = json_string_value(v);
+	const struct json *v = json_item(types, i);
+	const char *s = json_text(v);
 	char field[32];
 
 	if (s != NULL && strcmp(s, "linear_attention") == 0) {
@@ -25,14 +25,15 @@ static status read_layer_kind(
 		"only \"linear_attention\" and \"full_attention\" are supported");
 }
 
-status model_config_read_layers(struct model_config *c, const json_t *t, struct err *err)
+status model_config_read_layers(
+	struct model_config *c, const struct json *t, struct err *err)
 {
-	const json_t *types = json_field_get(t, "layer_types");
+	const struct json *types = json_given(t, "layer_types");
 	uint32_t interval = 0;
 	status st;
 
 	if (types == NULL) {
-		if (json_field_get(t, "full_attention_interval") == NULL)
+		if (json_given(t, "full_attention_interval") == NULL)
 			return err_set(err, ST_INVALID,
 				"layer_types and full_attention_interval are both "
 				"missing");
@@ -40,10 +41,12 @@ status model_config_read_layers(struct model_config *c, const json_t *t, struct 
 			MODEL_LAYERS_MAX, &interval, err);
 		if (st != ST_OK)
 			return st;
-	} else if (json_array_size(types) != c->n_layers) {
+	} else if (!json_is(types, JSON_ARRAY)) {
+		return json_field_refuse(err, "layer_types", types, "must be a list");
+	} else if (json_count(types) != c->n_layers) {
 		return err_set(err, ST_INVALID,
-			"layer_types lists %zu layers, num_hidden_layers is %u",
-			json_array_size(types), c->n_layers);
+			"layer_types lists %u layers, num_hidden_layers is %u",
+			json_count(types), c->n_layers);
 	}
 	for (uint32_t i = 0; i < c->n_layers; i++) {
 		uint8_t *kind = &c->layer_kind[i];
@@ -61,18 +64,19 @@ status model_config_read_layers(struct model_config *c, const json_t *t, struct 
 	return ST_OK;
 }
 
-static status read_dense_layers(struct model_config *c, const json_t *t, struct err *err)
+static status read_dense_layers(
+	struct model_config *c, const struct json *t, struct err *err)
 {
-	const json_t *list = json_field_get(t, "mlp_only_layers");
+	const struct json *list = json_given(t, "mlp_only_layers");
 	uint32_t layer = 0;
 	status st;
 
-	if (list != NULL && !json_is_array(list))
+	if (list != NULL && !json_is(list, JSON_ARRAY))
 		return json_field_refuse(err, "mlp_only_layers", list, "must be a list");
 	for (uint32_t i = 0; i < c->n_layers; i++)
 		c->layer_moe[i] = c->n_experts > 0;
-	for (size_t i = 0; i < json_array_size(list); i++) {
-		st = json_field_uint(json_array_get(list, i), "mlp_only_layers entry", 0,
+	for (uint32_t i = 0; i < json_count(list); i++) {
+		st = json_field_uint(json_item(list, i), "mlp_only_layers entry", 0,
 			c->n_layers - 1, &layer, err);
 		if (st != ST_OK)
 			return st;
@@ -83,9 +87,10 @@ static status read_dense_layers(struct model_config *c, const json_t *t, struct 
 
 #define WIDTH_MAX (1u << 20)
 
-status model_config_read_mlp(struct model_config *c, const json_t *t, struct err *err)
+status model_config_read_mlp(
+	struct model_config *c, const struct json *t, struct err *err)
 {
-	const json_t *experts = json_field_get(t, "num_experts");
+	const struct json *experts = json_given(t, "num_experts");
 	bool any_moe = false, any_dense = false;
 	status st = ST_OK;
 

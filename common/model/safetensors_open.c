@@ -2,7 +2,7 @@
 #include "common/model/safetensors_impl.h"
 
 #include "common/base/log.h"
-#include "common/model/json.h"
+#include "common/model/json_file.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -16,19 +16,21 @@
 #define PATH_BYTES      4096
 
 /* A shard's name is a plain file name: an index cannot point out of its folder. */
-static status check_shard_name(const char *tensor, const json_t *shard, struct err *err)
+static status check_shard_name(
+	const char *tensor, const struct json *shard, struct err *err)
 {
-	const char *name = json_string_value(shard);
+	const char *name = json_text(shard);
 
 	if (name == NULL)
-		return err_set(err, ST_INVALID, "weight_map: tensor %.200s: no file name",
-			tensor);
+		return err_set(err, ST_INVALID,
+			"weight_map: tensor %.200s: no file name (line %u)", tensor,
+			shard->line);
 	if (name[0] == 0 || name[0] == '.' || strchr(name, '/') != NULL ||
 		strlen(name) > ST_NAME_MAX)
 		return err_set(err, ST_INVALID,
 			"weight_map: tensor %.100s: \"%.100s\" is not a file name in the "
-			"same folder",
-			tensor, name);
+			"same folder (line %u)",
+			tensor, name, shard->line);
 	return ST_OK;
 }
 
@@ -42,36 +44,32 @@ static uint32_t find_file(const struct st_index *ix, const char *name)
 }
 
 /* Keep what the index assigns to this shard; a stale copy elsewhere is not read. */
-static void keep_assigned(
-	struct st_index *ix, uint32_t first, const json_t *weight_map, const char *shard)
+static void keep_assigned(struct st_index *ix, uint32_t first,
+	const struct json *weight_map, const char *shard)
 {
 	uint32_t kept = first;
 
 	for (uint32_t i = first; i < ix->n_tensors; i++) {
-		const char *file = json_string_value(
-			json_object_get(weight_map, ix->tensors[i].name));
-
-		if (file != NULL && strcmp(file, shard) == 0)
+		if (json_equals(json_member(weight_map, ix->tensors[i].name), shard))
 			ix->tensors[kept++] = ix->tensors[i];
 	}
 	ix->n_tensors = kept;
 }
 
-static status open_shards(
-	struct st_index *ix, const char *dir, json_t *weight_map, struct err *err)
+static status open_shards(struct st_index *ix, const char *dir,
+	const struct json *weight_map, struct err *err)
 {
 	char path[PATH_BYTES];
-	const char *tensor, *name;
-	json_t *shard;
+	const char *name;
 	uint32_t first;
 	status st;
 
-	json_object_foreach(weight_map, tensor, shard)
+	json_each_member(tensor, weight_map)
 	{
-		st = check_shard_name(tensor, shard, err);
+		st = check_shard_name((const char *)tensor->at, tensor + 1, err);
 		if (st != ST_OK)
 			return err_wrap(err, SHARD_INDEX_NAME);
-		name = json_string_value(shard);
+		name = json_text(tensor + 1);
 		if (find_file(ix, name) < ix->n_files)
 			continue;
 		if (ix->n_files == SHARDS_MAX)
@@ -88,17 +86,18 @@ static status open_shards(
 }
 
 static status check_assigned(
-	const struct st_index *ix, json_t *weight_map, struct err *err)
+	const struct st_index *ix, const struct json *weight_map, struct err *err)
 {
-	const char *tensor;
-	json_t *shard;
-
-	json_object_foreach(weight_map, tensor, shard)
+	json_each_member(tensor, weight_map)
 	{
-		if (st_find(ix, tensor) == NULL)
+		const char *name = json_text(tensor);
+
+		if (name == NULL || st_find(ix, name) == NULL)
 			return err_set(err, ST_INVALID,
-				SHARD_INDEX_NAME ": tensor %.200s is not in %.100s",
-				tensor, json_string_value(shard));
+				SHARD_INDEX_NAME
+				": tensor %.200s is not in %.100s (line %u)",
+				(const char *)tensor->at, (const char *)tensor[1].at,
+				tensor->line);
 	}
 	return ST_OK;
 }
@@ -106,14 +105,15 @@ static status check_assigned(
 static status open_indexed(
 	struct st_index *ix, const char *dir, const char *path, struct err *err)
 {
-	json_t *root = NULL, *weight_map;
+	const struct json *weight_map;
+	struct json_file file;
 	status st;
 
-	st = json_parse_file(&root, path, SHARD_INDEX_MAX, err);
+	st = json_file_read(&file, path, SHARD_INDEX_MAX, err);
 	if (st != ST_OK)
 		return st;
-	weight_map = json_object_get(root, "weight_map");
-	if (!json_is_object(weight_map)) {
+	weight_map = json_member(file.doc.values, "weight_map");
+	if (!json_is(weight_map, JSON_OBJECT)) {
 		st = err_set(err, ST_INVALID, SHARD_INDEX_NAME ": no object weight_map");
 		goto out;
 	}
@@ -125,7 +125,7 @@ static status open_indexed(
 		goto out;
 	st = check_assigned(ix, weight_map, err);
 out:
-	json_decref(root);
+	json_file_release(&file);
 	return st;
 }
 

@@ -1,6 +1,7 @@
 /* Added tokens: whole texts with an id of their own, from tokenizer.json
  * (added_tokens) and tokenizer_config.json (added_tokens_decoder). Kept sorted by text;
  * a match narrows the range of candidates byte by byte. */
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/model/tok_impl.h"
@@ -21,15 +22,17 @@ struct entry {
 typedef status (*entry_use)(void *of, const struct entry *e, struct err *err);
 
 /* An option that would change where the text matches must be off. */
-static status check_off(const json_t *item, int64_t id, const char *key, struct err *err)
+static status check_off(
+	const struct json *item, int64_t id, const char *key, struct err *err)
 {
-	const json_t *value = json_object_get(item, key);
+	const struct json *value = json_member(item, key);
 	char buf[64];
 
-	if (json_is_false(value))
+	if (json_is(value, JSON_FALSE))
 		return ST_OK;
 	return err_set(err, ST_INVALID, "added token %lld: %s is %s; supported: false",
-		(long long)id, key, tok_pipeline_show(value, buf, sizeof(buf)));
+		(long long)id, key,
+		value == NULL ? "missing" : json_show(value, buf, sizeof(buf)));
 }
 
 /* A mask must be able to stand inside a special token, and not be part of it. */
@@ -46,31 +49,30 @@ static status check_mask(const struct entry *e, struct err *err)
 	return ST_OK;
 }
 
-static status read_entry(const json_t *item, int64_t id, struct entry *e, struct err *err)
+static status read_entry(
+	const struct json *item, int64_t id, struct entry *e, struct err *err)
 {
 	static const char *const off[] = {
 		"single_word", "lstrip", "rstrip", "normalized"};
-	const json_t *content = json_object_get(item, "content");
-	const json_t *special = json_object_get(item, "special");
+	struct bytes content = json_bytes(json_member(item, "content"));
+	const struct json *special = json_member(item, "special");
 	status st = ST_OK;
 
 	if (id < 0 || id >= TOK_IDS_MAX)
 		return err_set(err, ST_LIMIT, "added token %lld: ids go from 0 to %u",
 			(long long)id, TOK_IDS_MAX - 1);
-	if (!json_is_string(content) || json_string_length(content) == 0 ||
-		json_string_length(content) > TOK_TOKEN_BYTES_MAX)
+	if (content.len == 0 || content.len > TOK_TOKEN_BYTES_MAX)
 		return err_set(err, ST_INVALID,
 			"added token %lld: content is not a text of 1 to %u bytes",
 			(long long)id, TOK_TOKEN_BYTES_MAX);
-	if (!json_is_boolean(special))
+	if (!json_is_bool(special))
 		return err_set(err, ST_INVALID,
 			"added token %lld: special is not true or false", (long long)id);
 	for (size_t i = 0; i < COUNT(off) && st == ST_OK; i++)
 		st = check_off(item, id, off[i], err);
 	if (st != ST_OK)
 		return st;
-	*e = (struct entry){bytes_of_str(json_string_value(content)), (uint32_t)id,
-		json_is_true(special)};
+	*e = (struct entry){content, (uint32_t)id, json_is(special, JSON_TRUE)};
 	return check_mask(e, err);
 }
 
@@ -83,44 +85,48 @@ static int64_t id_of_name(const char *name)
 						  : -1;
 }
 
-static status each_of_list(const json_t *list, entry_use use, void *of, struct err *err)
+static status each_of_list(
+	const struct json *list, entry_use use, void *of, struct err *err)
 {
 	struct entry e;
+	uint32_t i = 0;
+	int64_t id;
 	status st;
 
-	if (list != NULL && !json_is_array(list))
+	if (list != NULL && !json_is(list, JSON_ARRAY))
 		return err_set(err, ST_INVALID, LIST " is not an array");
-	for (size_t i = 0; i < json_array_size(list); i++) {
-		const json_t *item = json_array_get(list, i);
-		const json_t *id = json_object_get(item, "id");
-
-		if (!json_is_integer(id))
-			return err_set(
-				err, ST_INVALID, LIST "[%zu].id is not a number", i);
-		st = read_entry(item, json_integer_value(id), &e, err);
+	json_each(item, list)
+	{
+		if (!json_i64(json_member(item, "id"), &id))
+			return err_set(err, ST_INVALID,
+				LIST "[%u].id is not a number (line %u)", i, item->line);
+		st = read_entry(item, id, &e, err);
 		if (st == ST_OK)
 			st = use(of, &e, err);
 		if (st != ST_OK)
 			return st;
+		i++;
 	}
 	return ST_OK;
 }
 
-static status each_of_table(json_t *table, entry_use use, void *of, struct err *err)
+static status each_of_table(
+	const struct json *table, entry_use use, void *of, struct err *err)
 {
 	struct entry e;
-	const char *name;
-	json_t *item;
+	int64_t id;
 	status st;
 
-	if (table != NULL && !json_is_object(table))
+	if (table != NULL && !json_is(table, JSON_OBJECT))
 		return err_set(err, ST_INVALID, TABLE " is not an object");
-	json_object_foreach(table, name, item)
+	json_each_member(name, table)
 	{
-		if (id_of_name(name) < 0)
-			return err_set(
-				err, ST_INVALID, TABLE ": \"%.40s\" is no id", name);
-		st = read_entry(item, id_of_name(name), &e, err);
+		id = json_text(name) != NULL ? id_of_name(json_text(name)) : -1;
+		if (id < 0)
+			return err_set(err, ST_INVALID,
+				TABLE ": \"%.40s\" is no id (line %u)",
+				(const char *)name->at, name->line);
+		st = read_entry(name + 1, id, &e, err);
 		if (st == ST_OK)
 			st = use(of, &e, err);
 		if (st != ST_OK)
@@ -130,14 +136,14 @@ static status each_of_table(json_t *table, entry_use use, void *of, struct err *
 }
 
 /* All entries of both files; one token may stand in both. */
-static status each(const json_t *root, const json_t *config, entry_use use, void *of,
-	struct err *err)
+static status each(const struct json *root, const struct json *config, entry_use use,
+	void *of, struct err *err)
 {
-	status st = each_of_list(json_object_get(root, LIST), use, of, err);
+	status st = each_of_list(json_member(root, LIST), use, of, err);
 
 	if (st != ST_OK)
 		return err_wrap(err, "tokenizer.json");
-	st = each_of_table(json_object_get(config, TABLE), use, of, err);
+	st = each_of_table(json_member(config, TABLE), use, of, err);
 	return st == ST_OK ? ST_OK : err_wrap(err, "tokenizer_config.json");
 }
 
@@ -153,8 +159,8 @@ static status count_entry(void *of, const struct entry *e, struct err *err)
 	return ST_OK;
 }
 
-status tok_added_scan(const json_t *root, const json_t *config, struct tok_added_sum *sum,
-	struct err *err)
+status tok_added_scan(const struct json *root, const struct json *config,
+	struct tok_added_sum *sum, struct err *err)
 {
 	*sum = (struct tok_added_sum){.id_max = -1};
 	return each(root, config, count_entry, sum, err);
@@ -215,8 +221,8 @@ static int by_text(const void *a, const void *b)
 	return (x->id > y->id) - (x->id < y->id);
 }
 
-status tok_added_build(struct tokenizer *t, const json_t *root, const json_t *config,
-	const struct tok_added_sum *sum, struct err *err)
+status tok_added_build(struct tokenizer *t, const struct json *root,
+	const struct json *config, const struct tok_added_sum *sum, struct err *err)
 {
 	status st;
 

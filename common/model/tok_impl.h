@@ -2,7 +2,8 @@
 #ifndef COMMON_MODEL_TOK_IMPL_H
 #define COMMON_MODEL_TOK_IMPL_H
 #include "common/model/tokenizer.h"
-#include <jansson.h>
+
+struct json; /* common/base/json.h */
 
 /* Sizes of the generated tables; gen_tok_classes.py prints them. */
 #define TOK_CLASS_RUNS   1980
@@ -81,14 +82,12 @@ MUST_CHECK status tokenizer_parse(
 /* Refuses every normalizer, pre_tokenizer, post_processor, decoder and model option
  * that is not done here, with "name is value". */
 MUST_CHECK status tok_pipeline_check(
-	const json_t *root, enum tok_split *split, struct err *err);
-/* A value on one line for a refusal, cut to the buffer. */
-const char *tok_pipeline_show(const json_t *value, char *buf, size_t cap);
+	const struct json *root, enum tok_split *split, struct err *err);
 
 /* tok_vocab.c */
 /* Sizes everything that is indexed by id; n_tokens and blob_bytes cover the added
  * tokens too. */
-MUST_CHECK status tok_vocab_build(struct tokenizer *t, const json_t *model,
+MUST_CHECK status tok_vocab_build(struct tokenizer *t, const struct json *model,
 	uint32_t n_tokens, size_t blob_bytes, struct err *err);
 MUST_CHECK status tok_vocab_put(struct tokenizer *t, uint32_t id, struct bytes text,
 	enum tok_kind kind, struct err *err);
@@ -100,7 +99,7 @@ uint32_t tok_vocab_find(const struct tokenizer *t, struct bytes raw);
 
 /* tok_merges.c */
 MUST_CHECK status tok_merges_build(
-	struct tokenizer *t, const json_t *model, struct err *err);
+	struct tokenizer *t, const struct json *model, struct err *err);
 uint32_t tok_merges_rank(const struct tokenizer *t, uint32_t left, uint32_t right);
 
 /* tok_added.c; what: the file, for refusals. */
@@ -111,11 +110,11 @@ struct tok_added_sum {
 };
 
 /* root: tokenizer.json; config: tokenizer_config.json or NULL. Checks and counts. */
-MUST_CHECK status tok_added_scan(const json_t *root, const json_t *config,
+MUST_CHECK status tok_added_scan(const struct json *root, const struct json *config,
 	struct tok_added_sum *sum, struct err *err);
 /* After tok_vocab_build; sum as scanned. */
-MUST_CHECK status tok_added_build(struct tokenizer *t, const json_t *root,
-	const json_t *config, const struct tok_added_sum *sum, struct err *err);
+MUST_CHECK status tok_added_build(struct tokenizer *t, const struct json *root,
+	const struct json *config, const struct tok_added_sum *sum, struct err *err);
 /* The longest added token that text begins with, or NULL. */
 const struct tok_added *tok_added_match(const struct tokenizer *t, struct bytes text);
 

@@ -1,7 +1,8 @@
 /* Loading: the files of a model folder to one immutable tokenizer. */
 #include "common/base/hash.h"
 #include "common/base/mem.h"
-#include "common/model/json.h"
+#include "common/model/json_field.h"
+#include "common/model/json_file.h"
 #include "common/model/tok_impl.h"
 
 #include <limits.h>
@@ -29,33 +30,32 @@ static uint64_t hash_all(const struct tokenizer *t)
 
 /* Checks the ids of the vocabulary; the size of what holds all tokens. */
 static status measure(
-	const json_t *vocab, int64_t *id_max, size_t *text_bytes, struct err *err)
+	const struct json *vocab, int64_t *id_max, size_t *text_bytes, struct err *err)
 {
-	const char *text;
-	json_t *value;
+	char shown[64];
+	int64_t id;
 
-	if (!json_is_object(vocab) || json_object_size(vocab) == 0)
+	if (!json_is(vocab, JSON_OBJECT) || json_count(vocab) == 0)
 		return err_set(
 			err, ST_INVALID, "model.vocab is not an object with tokens");
-	json_object_foreach((json_t *)(uintptr_t)vocab, text, value)
+	json_each_member(word, vocab)
 	{
-		int64_t id = json_integer_value(value);
-
-		if (!json_is_integer(value) || id < 0 || id >= TOK_IDS_MAX)
+		if (!json_i64(word + 1, &id) || id < 0 || id >= TOK_IDS_MAX)
 			return err_set(err, ST_LIMIT,
-				"model.vocab: the id of \"%.60s\" is not in 0 .. %u",
-				text, TOK_IDS_MAX - 1);
+				"model.vocab: the id of %s is not in 0 .. %u (line %u)",
+				json_show(word, shown, sizeof(shown)), TOK_IDS_MAX - 1,
+				word->line);
 		*id_max = MAX(*id_max, id);
-		*text_bytes += strlen(text);
+		*text_bytes += word->len;
 	}
 	return ST_OK;
 }
 
-static status build(
-	struct tokenizer *t, const json_t *root, const json_t *config, struct err *err)
+static status build(struct tokenizer *t, const struct json *root,
+	const struct json *config, struct err *err)
 {
-	const json_t *model = json_object_get(root, "model");
-	const json_t *ignore = json_object_get(model, "ignore_merges");
+	const struct json *model = json_member(root, "model");
+	const struct json *ignore = json_member(model, "ignore_merges");
 	struct tok_added_sum sum;
 	size_t text_bytes = 0;
 	int64_t id_max = -1;
@@ -63,12 +63,12 @@ static status build(
 
 	st = tok_pipeline_check(root, &t->split, err);
 	if (st == ST_OK)
-		st = measure(json_object_get(model, "vocab"), &id_max, &text_bytes, err);
-	if (st == ST_OK && ignore != NULL && !json_is_boolean(ignore))
+		st = measure(json_member(model, "vocab"), &id_max, &text_bytes, err);
+	if (st == ST_OK && ignore != NULL && !json_is_bool(ignore))
 		st = err_set(err, ST_INVALID, "model.ignore_merges is not true or false");
 	if (st != ST_OK)
 		return err_wrap(err, "tokenizer.json");
-	t->ignore_merges = json_is_true(ignore);
+	t->ignore_merges = json_is(ignore, JSON_TRUE);
 	st = tok_added_scan(root, config, &sum, err);
 	if (st != ST_OK)
 		return st;
@@ -85,8 +85,8 @@ static status build(
 	return st;
 }
 
-static status create(
-	struct tokenizer **out, const json_t *root, const json_t *config, struct err *err)
+static status create(struct tokenizer **out, const struct json *root,
+	const struct json *config, struct err *err)
 {
 	struct tokenizer *t = mem_alloc(1, sizeof(*t));
 	status st = build(t, root, config, err);
@@ -101,25 +101,25 @@ static status create(
 status tokenizer_parse(
 	struct tokenizer **out, struct bytes json, struct bytes config, struct err *err)
 {
-	json_t *root = NULL, *more = NULL;
+	struct json_file root = {0}, more = {0};
 	status st;
 
-	st = json_parse(&root, json, err);
+	st = json_file_parse(&root, json, err);
 	if (st != ST_OK) {
 		err_wrap(err, "tokenizer.json");
 		goto out;
 	}
 	if (config.len > 0) {
-		st = json_parse(&more, config, err);
+		st = json_file_parse(&more, config, err);
 		if (st != ST_OK) {
 			err_wrap(err, "tokenizer_config.json");
 			goto out;
 		}
 	}
-	st = create(out, root, more, err);
+	st = create(out, root.doc.values, more.doc.values, err);
 out:
-	json_decref(root);
-	json_decref(more);
+	json_file_release(&root);
+	json_file_release(&more);
 	return st;
 }
 
@@ -160,48 +160,43 @@ static status add_eos(struct tokenizer *t, int64_t id, struct err *err)
 }
 
 /* eos_token_id of an object: a number, a list of numbers, null or not there. */
-static status add_eos_ids(struct tokenizer *t, const json_t *object, struct err *err)
+static status add_eos_ids(struct tokenizer *t, const struct json *object, struct err *err)
 {
-	const json_t *value = json_object_get(object, "eos_token_id");
-	size_t n = json_is_array(value) ? json_array_size(value) : 1;
+	const struct json *value = json_given(object, "eos_token_id");
+	uint32_t n = json_is(value, JSON_ARRAY) ? json_count(value) : value != NULL;
 	status st = ST_OK;
+	int64_t id;
 
-	if (value == NULL || json_is_null(value))
-		return ST_OK;
-	for (size_t i = 0; i < n && st == ST_OK; i++) {
-		const json_t *id =
-			json_is_array(value) ? json_array_get(value, i) : value;
-
-		if (!json_is_integer(id))
-			return err_set(err, ST_INVALID,
-				"eos_token_id is neither a number nor a list of them");
-		st = add_eos(t, json_integer_value(id), err);
+	for (uint32_t i = 0; i < n && st == ST_OK; i++) {
+		if (!json_i64(json_is(value, JSON_ARRAY) ? json_item(value, i) : value,
+			    &id))
+			return json_field_refuse(err, "eos_token_id", value,
+				"neither a number of an id nor a list of them");
+		st = add_eos(t, id, err);
 	}
 	return st;
 }
 
 /* eos_token: a text, or an object with the text as content. */
-static status add_eos_token(struct tokenizer *t, const json_t *config, struct err *err)
+static status add_eos_token(
+	struct tokenizer *t, const struct json *config, struct err *err)
 {
-	const json_t *value = json_object_get(config, "eos_token");
-	const char *text;
+	const struct json *value = json_given(config, "eos_token"), *text = value;
 	int64_t id;
 
-	if (json_is_object(value))
-		value = json_object_get(value, "content");
-	if (value == NULL || json_is_null(value))
+	if (json_is(value, JSON_OBJECT))
+		text = json_given(value, "content");
+	if (text == NULL)
 		return ST_OK;
-	text = json_string_value(value);
-	id = text != NULL ? tokenizer_find(t, text) : -1;
+	id = json_text(text) != NULL ? tokenizer_find(t, json_text(text)) : -1;
 	if (id < 0)
-		return err_set(err, ST_INVALID, "eos_token \"%.60s\" is no added token",
-			text != NULL ? text : "");
+		return json_field_refuse(err, "eos_token", text, "is no added token");
 	return add_eos(t, id, err);
 }
 
-/* A file that need not be there: then *out stays NULL. */
-static status read_json(
-	json_t **out, const char *dir, const char *name, bool needed, struct err *err)
+/* A file that need not be there: then *out stays empty. */
+static status read_json(struct json_file *out, const char *dir, const char *name,
+	bool needed, struct err *err)
 {
 	char path[PATH_MAX];
 	int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -210,7 +205,7 @@ static status read_json(
 		return err_set(err, ST_LIMIT, "the path of %s is too long", name);
 	if (!needed && access(path, F_OK) != 0)
 		return ST_OK;
-	return json_parse_file(out, path, TOK_FILE_MAX, err);
+	return json_file_read(out, path, TOK_FILE_MAX, err);
 }
 
 enum { FILE_TOKENIZER, FILE_TOKENIZER_CONFIG, FILE_GENERATION, FILE_CONFIG, FILE__COUNT };
@@ -220,15 +215,16 @@ static const char *const file_names[FILE__COUNT] = {[FILE_TOKENIZER] = "tokenize
 	[FILE_CONFIG] = "config.json"};
 
 /* The union of what the files say. */
-static status collect_eos(struct tokenizer *t, json_t *const *file, struct err *err)
+static status collect_eos(
+	struct tokenizer *t, const struct json_file *file, struct err *err)
 {
+	const struct json *config = file[FILE_CONFIG].doc.values;
 	const struct {
 		int file;
-		const json_t *object;
-	} ids[] = {{FILE_GENERATION, file[FILE_GENERATION]},
-		{FILE_CONFIG, file[FILE_CONFIG]},
-		{FILE_CONFIG, json_object_get(file[FILE_CONFIG], "text_config")}};
-	status st = add_eos_token(t, file[FILE_TOKENIZER_CONFIG], err);
+		const struct json *object;
+	} ids[] = {{FILE_GENERATION, file[FILE_GENERATION].doc.values},
+		{FILE_CONFIG, config}, {FILE_CONFIG, json_member(config, "text_config")}};
+	status st = add_eos_token(t, file[FILE_TOKENIZER_CONFIG].doc.values, err);
 
 	if (st != ST_OK)
 		return err_wrap(err, "%s", file_names[FILE_TOKENIZER_CONFIG]);
@@ -242,7 +238,7 @@ static status collect_eos(struct tokenizer *t, json_t *const *file, struct err *
 
 status tokenizer_load(struct tokenizer **out, const char *model_dir, struct err *err)
 {
-	json_t *file[FILE__COUNT] = {0};
+	struct json_file file[FILE__COUNT] = {0};
 	struct tokenizer *t = NULL;
 	status st = ST_OK;
 
@@ -251,7 +247,8 @@ status tokenizer_load(struct tokenizer **out, const char *model_dir, struct err 
 			&file[i], model_dir, file_names[i], i == FILE_TOKENIZER, err);
 	if (st != ST_OK)
 		goto out;
-	st = create(&t, file[FILE_TOKENIZER], file[FILE_TOKENIZER_CONFIG], err);
+	st = create(&t, file[FILE_TOKENIZER].doc.values,
+		file[FILE_TOKENIZER_CONFIG].doc.values, err);
 	if (st == ST_OK)
 		st = collect_eos(t, file, err);
 	if (st != ST_OK) {
@@ -263,6 +260,6 @@ status tokenizer_load(struct tokenizer **out, const char *model_dir, struct err 
 out:
 	tokenizer_destroy(t);
 	for (int i = 0; i < FILE__COUNT; i++)
-		json_decref(file[i]);
+		json_file_release(&file[i]);
 	return st;
 }

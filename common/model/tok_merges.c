@@ -1,6 +1,7 @@
 /* The merges: a pair of ids to the rank of its merge, in an open-addressed table, and
  * the rank to the id that results. */
 #include "common/base/hash.h"
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/model/tok_impl.h"
 
@@ -37,24 +38,22 @@ uint32_t tok_merges_rank(const struct tokenizer *t, uint32_t left, uint32_t righ
 }
 
 /* The two parts of a merge: ["a", "b"] or "a b". */
-static bool parts_of(const json_t *item, struct bytes *a, struct bytes *b)
+static bool parts_of(const struct json *item, struct bytes *a, struct bytes *b)
 {
-	const char *text = json_string_value(item), *space;
+	struct bytes text = json_bytes(item);
+	const uint8_t *space;
 
-	if (text != NULL) {
-		space = strchr(text, ' ');
-		if (space == NULL || strchr(space + 1, ' ') != NULL)
+	if (json_is(item, JSON_STRING)) {
+		space = text.len > 0 ? memchr(text.at, ' ', text.len) : NULL;
+		if (space == NULL)
 			return false;
-		*a = (struct bytes){(const uint8_t *)text, (size_t)(space - text)};
-		*b = bytes_of_str(space + 1);
-		return true;
+		*a = (struct bytes){text.at, (size_t)(space - text.at)};
+		*b = (struct bytes){space + 1, text.len - a->len - 1};
+		return b->len == 0 || memchr(b->at, ' ', b->len) == NULL;
 	}
-	if (json_array_size(item) != 2 || !json_is_string(json_array_get(item, 0)) ||
-		!json_is_string(json_array_get(item, 1)))
-		return false;
-	*a = bytes_of_str(json_string_value(json_array_get(item, 0)));
-	*b = bytes_of_str(json_string_value(json_array_get(item, 1)));
-	return true;
+	*a = json_bytes(json_item(item, 0));
+	*b = json_bytes(json_item(item, 1));
+	return json_count(item) == 2 && a->at != NULL && b->at != NULL;
 }
 
 /* Appends what a part stands for to buf, and looks it up. */
@@ -70,7 +69,8 @@ static uint32_t part_id(
 	return tok_vocab_find(t, (struct bytes){buf + *n - more, more});
 }
 
-static status put(struct tokenizer *t, const json_t *item, uint32_t rank, struct err *err)
+static status put(
+	struct tokenizer *t, const struct json *item, uint32_t rank, struct err *err)
 {
 	uint8_t buf[4 * TOK_TOKEN_BYTES_MAX];
 	uint32_t left, right, whole;
@@ -82,7 +82,7 @@ static status put(struct tokenizer *t, const json_t *item, uint32_t rank, struct
 	if (!parts_of(item, &a, &b))
 		return err_set(err, ST_INVALID,
 			"model.merges[%u] is %s, which is not two parts", rank,
-			tok_pipeline_show(item, show, sizeof(show)));
+			json_show(item, show, sizeof(show)));
 	left = part_id(t, a, buf, &n);
 	right = part_id(t, b, buf, &n);
 	whole = left == TOK_NO_ID || right == TOK_NO_ID
@@ -91,36 +91,40 @@ static status put(struct tokenizer *t, const json_t *item, uint32_t rank, struct
 	if (whole == TOK_NO_ID)
 		return err_set(err, ST_INVALID,
 			"model.merges[%u] is %s: a part or the whole is no token", rank,
-			tok_pipeline_show(item, show, sizeof(show)));
+			json_show(item, show, sizeof(show)));
 	slot = find(t, left, right);
 	if (slot->rank != TOK_NO_RANK)
 		return err_set(err, ST_INVALID, "model.merges[%u] repeats [%u]: %s", rank,
-			slot->rank, tok_pipeline_show(item, show, sizeof(show)));
+			slot->rank, json_show(item, show, sizeof(show)));
 	*slot = (struct tok_pair){left, right, rank};
 	t->merged[rank] = whole;
 	return ST_OK;
 }
 
-status tok_merges_build(struct tokenizer *t, const json_t *model, struct err *err)
+status tok_merges_build(struct tokenizer *t, const struct json *model, struct err *err)
 {
-	const json_t *merges = json_object_get(model, "merges");
-	size_t n = json_array_size(merges), slots = 1024;
-	status st = ST_OK;
+	const struct json *merges = json_member(model, "merges");
+	uint32_t n = json_count(merges), slots = 1024, rank = 0;
+	status st;
 
-	if (!json_is_array(merges))
+	if (!json_is(merges, JSON_ARRAY))
 		return err_set(err, ST_INVALID, "model.merges is not an array");
 	if (n > MERGES_MAX)
-		return err_set(err, ST_LIMIT, "model.merges has %zu entries, at most %u",
+		return err_set(err, ST_LIMIT, "model.merges has %u entries, at most %u",
 			n, MERGES_MAX);
 	while (slots < 2 * n)
 		slots *= 2;
-	t->n_merges = (uint32_t)n;
+	t->n_merges = n;
 	t->merged = mem_alloc(n, sizeof(*t->merged));
 	t->pairs = mem_alloc(slots, sizeof(*t->pairs));
-	t->pair_mask = (uint32_t)slots - 1;
-	for (size_t i = 0; i < slots; i++)
+	t->pair_mask = slots - 1;
+	for (uint32_t i = 0; i < slots; i++)
 		t->pairs[i].rank = TOK_NO_RANK;
-	for (uint32_t rank = 0; rank < n && st == ST_OK; rank++)
-		st = put(t, json_array_get(merges, rank), rank, err);
-	return st;
+	json_each(item, merges)
+	{
+		st = put(t, item, rank++, err);
+		if (st != ST_OK)
+			return st;
+	}
+	return ST_OK;
 }

@@ -2,6 +2,7 @@
  * is implemented. Truncation and padding are not looked at: the reference resets both
  * on every call. Nor are the offsets of ByteLevel (trim_offsets), which no id depends
  * on. */
+#include "common/base/json.h"
 #include "common/model/tok_impl.h"
 
 #include <stdlib.h>
@@ -54,49 +55,43 @@ static const char *const expressions[] = {
 					  "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES,
 };
 
-const char *tok_pipeline_show(const json_t *value, char *buf, size_t cap)
+static const char *show(const struct json *value, char *buf, size_t cap)
 {
-	size_t n;
-
-	if (value == NULL)
-		return "missing";
-	n = json_dumpb(
-		value, buf, cap - 1, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
-	buf[MIN(n, cap - 1)] = '\0';
-	return buf;
+	return value == NULL ? "missing" : json_show(value, buf, cap);
 }
 
 /* The value at a path; NULL when a step of it is not there. */
-static const json_t *walk(const json_t *at, const char *path)
+static const struct json *walk(const struct json *at, const char *path)
 {
-	while (at != NULL && *path != '\0') {
-		size_t n = strcspn(path, ".");
+	char step[32];
 
-		if (json_is_array(at))
-			at = json_array_get(at, strtoul(path, NULL, 10));
+	while (at != NULL && *path != '\0') {
+		int n = (int)strcspn(path, ".");
+
+		snprintf(step, sizeof(step), "%.*s", n, path);
+		if (json_is(at, JSON_ARRAY))
+			at = json_item(at, (uint32_t)strtoul(step, NULL, 10));
 		else
-			at = json_object_getn(at, path, n);
+			at = json_member(at, step);
 		path += n + (path[n] == '.');
 	}
 	return at;
 }
 
-static bool is_nothing(const json_t *value)
+static bool is_nothing(const struct json *value)
 {
-	return value == NULL || json_is_null(value) ||
-	       (json_is_string(value) && json_string_length(value) == 0);
+	return value == NULL || json_is(value, JSON_NULL) || json_equals(value, "");
 }
 
-static bool holds(const struct rule *r, const json_t *value)
+static bool holds(const struct rule *r, const struct json *value)
 {
 	switch (r->want) {
 	case WANT_TEXT:
-		return json_is_string(value) &&
-		       strcmp(json_string_value(value), r->text) == 0;
+		return json_equals(value, r->text);
 	case WANT_FALSE:
-		return json_is_false(value);
+		return json_is(value, JSON_FALSE);
 	case WANT_OFF:
-		return value == NULL || json_is_false(value);
+		return value == NULL || json_is(value, JSON_FALSE);
 	case WANT_NOTHING:
 		return is_nothing(value);
 	}
@@ -109,38 +104,36 @@ static const char *wanted(enum want want)
 }
 
 /* A post_processor may only be the one that adds nothing. */
-static status check_post(const json_t *root, struct err *err)
+static status check_post(const struct json *root, struct err *err)
 {
-	const json_t *value = json_object_get(root, "post_processor");
-	const json_t *type = json_object_get(value, "type");
+	const struct json *value = json_member(root, "post_processor");
+	const struct json *type = json_member(value, "type");
 	char buf[128];
 
-	if (is_nothing(value) || (json_is_string(type) && strcmp(json_string_value(type),
-								  "ByteLevel") == 0))
+	if (is_nothing(value) || json_equals(type, "ByteLevel"))
 		return ST_OK;
 	return err_set(err, ST_INVALID,
 		"post_processor.type is %s; supported: \"ByteLevel\" or none",
-		tok_pipeline_show(type, buf, sizeof(buf)));
+		show(type, buf, sizeof(buf)));
 }
 
-static status check_split(const json_t *root, enum tok_split *split, struct err *err)
+static status check_split(const struct json *root, enum tok_split *split, struct err *err)
 {
-	const json_t *value = walk(root, SPLIT ".pattern.Regex");
-	const char *text = json_string_value(value);
+	const struct json *value = walk(root, SPLIT ".pattern.Regex");
 	char buf[224];
 
-	for (size_t i = 0; i < COUNT(expressions) && text != NULL; i++) {
-		if (strcmp(text, expressions[i]) == 0) {
+	for (size_t i = 0; i < COUNT(expressions); i++) {
+		if (json_equals(value, expressions[i])) {
 			*split = (enum tok_split)i;
 			return ST_OK;
 		}
 	}
 	return err_set(err, ST_INVALID,
 		SPLIT ".pattern.Regex is none of the known ones: %s",
-		tok_pipeline_show(value, buf, sizeof(buf)));
+		show(value, buf, sizeof(buf)));
 }
 
-status tok_pipeline_check(const json_t *root, enum tok_split *split, struct err *err)
+status tok_pipeline_check(const struct json *root, enum tok_split *split, struct err *err)
 {
 	const char *shown;
 	char buf[128];
@@ -148,11 +141,11 @@ status tok_pipeline_check(const json_t *root, enum tok_split *split, struct err 
 
 	for (size_t i = 0; i < COUNT(rules); i++) {
 		const struct rule *r = &rules[i];
-		const json_t *value = walk(root, r->path);
+		const struct json *value = walk(root, r->path);
 
 		if (holds(r, value))
 			continue;
-		shown = tok_pipeline_show(value, buf, sizeof(buf));
+		shown = show(value, buf, sizeof(buf));
 		if (r->want == WANT_TEXT)
 			return err_set(err, ST_INVALID, "%s is %s; supported: \"%s\"",
 				r->path, shown, r->text);

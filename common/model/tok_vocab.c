@@ -2,6 +2,7 @@
  * printable characters, one for each byte (GPT-2's): the printable ASCII and Latin-1
  * characters stand for themselves, the other 68 bytes for U+0100 and up. */
 #include "common/base/hash.h"
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/model/tok_impl.h"
@@ -104,16 +105,15 @@ static status put_word(
 	return ST_OK;
 }
 
-status tok_vocab_build(struct tokenizer *t, const json_t *model, uint32_t n_tokens,
+status tok_vocab_build(struct tokenizer *t, const struct json *model, uint32_t n_tokens,
 	size_t blob_bytes, struct err *err)
 {
-	json_t *vocab = json_object_get(model, "vocab");
+	const struct json *vocab = json_member(model, "vocab");
 	uint32_t slots = 1024;
-	const char *text;
-	json_t *value;
+	int64_t id;
 	status st;
 
-	while (slots < 2 * json_object_size(vocab))
+	while (slots < 2 * json_count(vocab))
 		slots *= 2;
 	t->n_tokens = n_tokens;
 	t->blob = mem_alloc(blob_bytes, 1);
@@ -124,10 +124,11 @@ status tok_vocab_build(struct tokenizer *t, const json_t *model, uint32_t n_toke
 	t->by_bytes_mask = slots - 1;
 	memset(t->by_bytes, 0xff, slots * sizeof(*t->by_bytes));
 	memset(t->byte_id, 0xff, sizeof(t->byte_id));
-	json_object_foreach(vocab, text, value)
+	json_each_member(word, vocab)
 	{
-		st = put_word(
-			t, bytes_of_str(text), (uint32_t)json_integer_value(value), err);
+		if (!json_i64(word + 1, &id))
+			continue; /* was measured: every one is an id */
+		st = put_word(t, json_bytes(word), (uint32_t)id, err);
 		if (st != ST_OK)
 			return st;
 	}

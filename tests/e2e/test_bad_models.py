@@ -310,7 +310,7 @@ CONFIG = "config.json"
 json_row("config is no JSON", CONFIG, lambda c: "{'a': 1}", "line 1")
 json_row("config is a list", CONFIG, lambda c: "[]", "not a JSON object")
 json_row("config is empty", CONFIG, lambda c: " ", "line 1")
-json_row("config has a key twice", CONFIG, lambda c: '{"a": 1, "a": 2}', "duplicate")
+json_row("config has a key twice", CONFIG, lambda c: '{"a": 1, "a": 2}', "twice")
 json_row("config nested without end", CONFIG, lambda c: "[" * 100000, "deeper")
 json_row("other architecture", CONFIG, lambda c: c.update(architectures=["LlamaForCausalLM"]),
          "architectures", "LlamaForCausalLM")
@@ -366,7 +366,7 @@ json_row("an end token that is no token", "tokenizer_config.json", lambda c: c.u
          "eos_token", "<|nothing|>")
 json_row("generation_config is no JSON", "generation_config.json", lambda c: "]", "line 1")
 json_row("end ids as text", "generation_config.json", lambda c: c.update(eos_token_id="two"),
-         "eos_token_id is neither a number nor a list")
+         'eos_token_id "two"', "neither a number")
 json_row("end id beyond the vocabulary", CONFIG, text("eos_token_id", 383), "383")
 
 

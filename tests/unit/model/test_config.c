@@ -131,6 +131,31 @@ static void loads_the_tiny_checkpoints(void **state)
 		model_config_load(&c, "/nowhere", &err));
 }
 
+/* Python writes infinities, and other tools write "no limit" as a number of 31 digits. */
+static void literals_that_nobody_reads_do_not_matter(void **state)
+{
+	static const char *const unread[] = {"Infinity", "-Infinity", "NaN", "1e400",
+		"1000000000000000019884624838656", "[0.0,Infinity]"};
+	struct model_config c;
+	char text[80];
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(unread); i++) {
+		snprintf(text, sizeof(text), "\"vocab_size\":384,\"x\":%s", unread[i]);
+		CHECK_OK(model_config_parse(
+			&c, patched("\"vocab_size\":384", text), &err));
+		snprintf(text, sizeof(text), "\n\"hidden_size\":%s", unread[i]);
+		CHECK_REFUSED(unread[i], ST_INVALID, "hidden_size ",
+			model_config_parse(
+				&c, patched("\"hidden_size\":64", text), &err));
+		CHECK_REFUSED(unread[i], ST_INVALID, "(line 2)",
+			model_config_parse(
+				&c, patched("\"hidden_size\":64", text), &err));
+	}
+	CHECK_REFUSED("NaN", ST_INVALID, "rms_norm_eps NaN: must be a number",
+		model_config_parse(&c, patched("1e-06", "NaN"), &err));
+}
+
 static void understands_variants(void **state)
 {
 	struct model_config c;
@@ -221,7 +246,7 @@ static const struct {
 	{"\"linear_conv_kernel_dim\":4", "\"linear_conv_kernel_dim\":3",
 		"linear_conv_kernel_dim 3"},
 	{"\"head_dim\":256", "\"head_dim\":512", "head_dim 512"},
-	{"\"head_dim\":256", "\"head_dim\":256.0", "head_dim 256.0: must be an integer"},
+	{"\"head_dim\":256", "\"head_dim\":256.5", "head_dim 256.5: must be an integer"},
 	{"\"hidden_size\":64", "\"hidden_size\":0", "hidden_size 0"},
 	{"\"hidden_size\":64", "\"hidden_size\":\"64\"", "hidden_size \"64\""},
 	{"\"hidden_size\":64,", "", "hidden_size is missing"},
@@ -260,7 +285,8 @@ static const struct {
 		"tie_word_embeddings 1"},
 	{"[2,3]", "384", "eos_token_id 384"},
 	{"[2,3]", "[2,-1]", "eos_token_id entry -1"},
-	{"\"hidden_size\":64", "\"hidden_size\":64,\"hidden_size\":64", "duplicate"},
+	{"\"hidden_size\":64", "\"hidden_size\":64,\"hidden_size\":64",
+		"stands there twice"},
 	{"}}", "}", "JSON line 1"},
 	{"}}", "}}x", "JSON line 1"},
 	{"{\"architectures\"", "[\"architectures\"", "JSON line 1"},
@@ -293,7 +319,7 @@ static void refuses_other_texts(void **state)
 	CHECK_REFUSED("list", ST_INVALID, "not a JSON object",
 		model_config_parse(&c, BYTES_STR("[]"), &err));
 	memset(deep, '[', sizeof(deep));
-	CHECK_REFUSED("deep", ST_LIMIT, "nested deeper than 128 at byte 128",
+	CHECK_REFUSED("deep", ST_LIMIT, "column 129: nested deeper than 128",
 		model_config_parse(
 			&c, (struct bytes){(uint8_t *)deep, sizeof(deep)}, &err));
 	/* Brackets in a string do not count. */
@@ -324,6 +350,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loads_every_published_config),
 		cmocka_unit_test(loads_the_tiny_checkpoints),
+		cmocka_unit_test(literals_that_nobody_reads_do_not_matter),
 		cmocka_unit_test(understands_variants),
 		cmocka_unit_test(refuses_what_it_does_not_compute),
 		cmocka_unit_test(refuses_other_texts),

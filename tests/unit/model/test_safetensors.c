@@ -267,7 +267,7 @@ static void refuses_broken_folders(void **state)
 		{"{\"weight_map\":{\"a\":\"\"}}", ST_INVALID, "is not a file name"},
 		{"{\"weight_map\":{\"a\":7}}", ST_INVALID, "tensor a: no file name"},
 		{"{\"weight_map\":{\"a\":\"s1.safetensors\",\"a\":\"s1.safetensors\"}}",
-			ST_INVALID, "duplicate object key"},
+			ST_INVALID, "the name \"a\" stands there twice"},
 		{"{\"weight_map\":[]}", ST_INVALID, "no object weight_map"},
 		{"{\"weight_map\":", ST_INVALID, INDEX ": JSON line 1"},
 		{"{\"weight_map\":{\"a\":\"bad.safetensors\"}}", ST_INVALID,

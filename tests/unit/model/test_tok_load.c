@@ -33,7 +33,7 @@ static const struct folder_case cases[] = {
 		ST_OK, NULL, {2023, 2024, 2025}, 3},
 	{{"{\"eos_token\":null}", NULL, NULL}, ST_OK, NULL, {0}, 0},
 	{{"{\"eos_token\":\"</s>\"}", NULL, NULL}, ST_INVALID,
-		"eos_token \"</s>\" is no added token", {0}, 0},
+		"eos_token \"</s>\": is no added token", {0}, 0},
 	{{"{\"eos_token\":7}", NULL, NULL}, ST_INVALID, "is no added token", {0}, 0},
 	{{NULL, "{\"eos_token_id\":2032}", NULL}, ST_INVALID,
 		"eos_token_id 2032 is no token of 2032", {0}, 0},

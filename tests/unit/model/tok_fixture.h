@@ -11,7 +11,6 @@
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/model/detok.h"
-#include "common/model/json.h"
 #include "common/model/tok_impl.h"
 #include "common/model/tokenizer.h"
 

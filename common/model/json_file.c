@@ -1,5 +1,5 @@
-/* Bounded reading of JSON files. */
-#include "common/model/json.h"
+/* Reading JSON files. */
+#include "common/model/json_file.h"
 
 #include "common/base/mem.h"
 
@@ -8,50 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* jansson parses recursively; the depth is bounded here, before its stack is used. */
-static status check_depth(struct bytes text, struct err *err)
-{
-	uint32_t depth = 0;
-	bool in_string = false;
-
-	for (size_t i = 0; i < text.len; i++) {
-		uint8_t c = text.at[i];
-
-		if (in_string) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-		} else if (c == '"') {
-			in_string = true;
-		} else if (c == '{' || c == '[') {
-			if (++depth > JSON_DEPTH_MAX)
-				return err_set(err, ST_LIMIT,
-					"JSON nested deeper than %u at byte %zu",
-					JSON_DEPTH_MAX, i);
-		} else if ((c == '}' || c == ']') && depth > 0) {
-			depth--;
-		}
-	}
-	return ST_OK;
-}
-
-status json_parse(json_t **out, struct bytes text, struct err *err)
-{
-	json_error_t e;
-	json_t *root;
-	status st;
-
-	st = check_depth(text, err);
-	if (st != ST_OK)
-		return st;
-	root = json_loadb((const char *)text.at, text.len, JSON_REJECT_DUPLICATES, &e);
-	if (root == NULL)
-		return err_set(err, ST_INVALID, "JSON line %d column %d: %s", e.line,
-			e.column, e.text);
-	*out = root;
-	return ST_OK;
-}
+/* A vocabulary of TOK_IDS_MAX tokens with four merges each has 14 million values. */
+static const struct json_limits limits = {128, 1u << 24, true};
 
 static status read_all(int fd, uint8_t *at, size_t len, const char *path, struct err *err)
 {
@@ -72,7 +30,7 @@ static status read_all(int fd, uint8_t *at, size_t len, const char *path, struct
 	return ST_OK;
 }
 
-status json_read_file(
+status json_file_bytes(
 	struct bytes *out, const char *path, uint64_t bytes_max, struct err *err)
 {
 	uint8_t *at = NULL;
@@ -113,18 +71,44 @@ out:
 	return st;
 }
 
-status json_parse_file(
-	json_t **out, const char *path, uint64_t bytes_max, struct err *err)
+/* Takes the text over, also on failure. */
+static status parse(struct json_file *out, uint8_t *text, size_t len, struct err *err)
+{
+	struct json_doc doc;
+	status st = json_read(&doc, text, len, &limits, err);
+
+	if (st == ST_OK)
+		*out = (struct json_file){doc, text};
+	else
+		mem_give(text);
+	return st;
+}
+
+status json_file_parse(struct json_file *out, struct bytes text, struct err *err)
+{
+	uint8_t *copy = (uint8_t *)mem_dup(text.at, text.len);
+
+	if (copy == NULL)
+		return err_set(err, ST_NOMEM, "no memory for %zu bytes", text.len);
+	return parse(out, copy, text.len, err);
+}
+
+status json_file_read(
+	struct json_file *out, const char *path, uint64_t bytes_max, struct err *err)
 {
 	struct bytes text;
 	status st;
 
-	st = json_read_file(&text, path, bytes_max, err);
+	st = json_file_bytes(&text, path, bytes_max, err);
 	if (st != ST_OK)
 		return st;
-	st = json_parse(out, text, err);
-	if (st != ST_OK)
-		err_wrap(err, "%s", path);
-	mem_give((void *)(uintptr_t)text.at);
-	return st;
+	st = parse(out, (uint8_t *)(uintptr_t)text.at, text.len, err);
+	return st == ST_OK ? ST_OK : err_wrap(err, "%s", path);
+}
+
+void json_file_release(struct json_file *file)
+{
+	json_release(&file->doc);
+	mem_give(file->text);
+	*file = (struct json_file){0};
 }

@@ -23,7 +23,9 @@ cmake --preset release -DWITH_CUDA=OFF >build/demo-build.log 2>&1 || { cat build
 cmake --build --preset release --target baton-router baton-prefill baton-decode >>build/demo-build.log 2>&1 || { tail -40 build/demo-build.log >&2; exit 1; }
 
 echo "starting the cluster of deploy/cluster.conf"
-if [ -n "$once" ] && deploy/baton status >/dev/null; then
+rc=0
+deploy/baton status >/dev/null 2>&1 || rc=$?
+if [ -n "$once" ] && [ "$rc" -le 1 ]; then
 	echo "a cluster of deploy/cluster.conf runs already and would be stopped: deploy/baton down first" >&2
 	exit 1
 fi

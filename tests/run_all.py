@@ -171,7 +171,7 @@ def main():
             ctest(tally, "dev")
         if built and want("e2e"):
             pytest(tally, "golden", ["tests/golden", "--build", "build/dev"], 10)
-            pytest(tally, "e2e", ["tests/e2e", "--build", "build/dev"], 20)
+            pytest(tally, "e2e", ["tests/launcher", "tests/e2e", "--build", "build/dev"], 20)
     if want("asan"):
         stage("asan")
         if build(tally, "asan"):

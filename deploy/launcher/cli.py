@@ -4,44 +4,59 @@
   baton status [--conf FILE] [-o json]
   baton logs [NAME] [-f] [--conf FILE]
   baton down [--conf FILE] [--timeout SECONDS]
+  baton scale ROLE=N... [--conf FILE] [--wait SECONDS]
+  baton restart ID|ROLE|all [--drain-first] [--conf FILE] [--wait SECONDS]
+  baton reload [--drain-first] [--conf FILE] [--wait SECONDS]
 
 `up` starts a supervisor, which starts every process of the file, pins it to its CPUs and
 restarts it with a growing delay when it ends by a signal or with status 1, 4, 5 or 6. It
-does not restart after 0 (drained), 2 (configuration) or 3 (model). `down` drains the
-routers, then the workers, and cuts what is left after the time-out (exit status 6 then).
-Exit status: 0 done, 1 failed, 2 usage or configuration, 3 nothing runs, 4 timed out,
-6 stopped with work cut.
+does not restart after 0 (drained), 2 (configuration) or 3 (model). On a running cluster
+`up` starts what the file wants and does not run, and says what else differs; what a dead
+supervisor left is taken over. `down` drains the routers, then the workers, and cuts what
+is left after the time-out (exit status 6 then).
+`scale` starts copies of a role's last process or drains some. `restart` replaces processes
+one by one: a new worker serves before the old one drains. `reload` starts, replaces and
+drains until what runs is what the file says. --wait is the time for each new process to
+serve; --drain-first ends the old one first, when the two cannot stand side by side.
+Exit status: 0 done, 1 failed, or the supervisor is gone, 2 usage or configuration, or what
+runs differs from it, 3 nothing runs, 4 timed out, 5 busy with another order, 6 stopped with
+work cut.
 """
 import argparse
 import sys
 
-from launcher import Refused
-from launcher.commands import down, logs, status, up
-from launcher.conf import HERE, Cluster
+from launcher import Refused, commands
+from launcher.conf import Cluster
+from launcher.proc import ROOT
 
 
-def main():
+def parser():
     ap = argparse.ArgumentParser(prog="baton", description=__doc__,
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
     sub = ap.add_subparsers(dest="verb", required=True)
-    verbs = {"up": up, "down": down, "status": status, "logs": logs}
-    for verb in verbs:
-        p = sub.add_parser(verb)
-        p.add_argument("--conf", default=str(HERE / "cluster.conf"))
-        if verb == "up":
-            p.add_argument("--wait", type=float, default=120.0)
-            p.add_argument("--foreground", action="store_true")
-            p.add_argument("--lock-fd", type=int, help=argparse.SUPPRESS)  # from `up` to its supervisor
-        elif verb == "down":
-            p.add_argument("--timeout", type=float, default=60.0)
-        elif verb == "status":
-            p.add_argument("-o", "--output", choices=["table", "json"], default="table")
-        else:
-            p.add_argument("name", nargs="?")
-            p.add_argument("-f", "--follow", action="store_true")
-    args = ap.parse_args()
+    verb = {}
+    for name in ("up", "down", "status", "logs", "scale", "restart", "reload"):
+        verb[name] = sub.add_parser(name)
+        verb[name].add_argument("--conf", default=str(ROOT / "deploy" / "cluster.conf"))
+    for name in ("up", "scale", "restart", "reload"):
+        verb[name].add_argument("--wait", type=float, default=120.0)
+    for name in ("restart", "reload"):
+        verb[name].add_argument("--drain-first", action="store_true")
+    verb["up"].add_argument("--foreground", action="store_true")
+    verb["up"].add_argument("--lock-fd", type=int, help=argparse.SUPPRESS)  # from `up` to its supervisor
+    verb["down"].add_argument("--timeout", type=float, default=60.0)
+    verb["status"].add_argument("-o", "--output", choices=["table", "json"], default="table")
+    verb["logs"].add_argument("name", nargs="?")
+    verb["logs"].add_argument("-f", "--follow", action="store_true")
+    verb["scale"].add_argument("counts", nargs="+", metavar="ROLE=N")
+    verb["restart"].add_argument("target", metavar="ID|ROLE|all")
+    return ap
+
+
+def main():
+    args = parser().parse_args()
     try:
-        return verbs[args.verb](Cluster(args.conf), args)
+        return getattr(commands, args.verb)(Cluster(args.conf), args)
     except Refused as e:
         print(f"baton: {e}", file=sys.stderr)
         return 2

@@ -9,14 +9,13 @@ import stat
 import subprocess
 
 from launcher import Refused
-from launcher.proc import DELAY_FIRST, Process
+from launcher.proc import DELAY_FIRST, ROOT, Spec
 from launcher.state import Lock
 
-HERE = pathlib.Path(__file__).resolve().parent.parent
-ROOT = HERE.parent
 PROGRAM = {"router": "baton-router", "prefill": "baton-prefill", "decode": "baton-decode"}
 CLUSTER_KEYS = {"model", "runtime_dir", "log_dir", "bin", "restart_delay_max"}
 PROCESS_KEYS = {"port", "gpus", "cpus", "flags"}
+SOCKET_PATH_MAX = 107  # bytes of sun_path, less the zero
 
 
 def cpu_list(text, name):
@@ -28,7 +27,18 @@ def cpu_list(text, name):
         cpus.update(range(int(m[1]), int(m[2] or m[1]) + 1))
     if cpus - have:
         raise Refused(f"{name}: cpus = {text!r}: not all of these CPUs are here (there are {sorted(have)})")
-    return cpus
+    return tuple(sorted(cpus))
+
+
+def other_id(name, ident):
+    """Of a process that takes the place of one of this id: a router knows two that live by
+    two ids."""
+    return name if ident != name else f"{name}.2"
+
+
+def socket_name(role, ident):
+    """Of the longest path that a process makes in the runtime directory."""
+    return f"routers/{ident}.sock" if role == "router" else f"{ident}.{0:016x}.link"
 
 
 class Cluster:
@@ -47,27 +57,26 @@ class Cluster:
         head = dict(ini["cluster"])
         self.refuse_unknown("[cluster]", head, CLUSTER_KEYS)
         default = "/run/baton" if os.geteuid() == 0 else f"/tmp/baton-{os.geteuid()}"
-        self.runtime = pathlib.Path(head.get("runtime_dir") or default)
-        if not self.runtime.is_absolute():
-            raise Refused(f"{self.path}: runtime_dir = {str(self.runtime)!r}: expected an absolute path")
+        self.runtime = self.under_root(head.get("runtime_dir") or default)
         self.logs = self.under_root(head.get("log_dir") or str(self.runtime / "logs"))
         self.bin = self.under_root(head.get("bin", "build/release/bin"))
         self.model = self.under_root(head.get("model", "deploy/demo-model"))
         self.delay_max = self.seconds(head.get("restart_delay_max", "10"))
-        self.processes, self.ports = [], []
+        self.conf = str(self.path.resolve())
+        self.state_path = self.runtime / "launcher.json"
+        self.socket_path = self.runtime / "launcher.sock"
+        self.lock = Lock(self.runtime)
+        self.refuse_long(self.socket_path.name)
+        self.specs, self.ports = [], []
         for section in ini.sections():
             if section != "cluster":
                 self.add(section, dict(ini[section]))
         if not self.ports:
             raise Refused(f"{self.path}: no [router NAME] section: nothing would answer")
-        self.conf = str(self.path.resolve())
-        self.lock = Lock(self.runtime / "launcher.lock")
-        self.state_path = self.runtime / "launcher.json"
-        self.last_path = self.runtime / "launcher.last"  # how the last supervisor ended
 
     def under_root(self, text):
         p = pathlib.Path(text)
-        return p if p.is_absolute() else ROOT / p
+        return p if p.is_absolute() else pathlib.Path(os.path.normpath(ROOT / p))
 
     def seconds(self, text):
         if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) or float(text) < DELAY_FIRST:
@@ -79,31 +88,39 @@ class Cluster:
             if key not in known:
                 raise Refused(f"{self.path}: {section}: unknown key {key!r}; known: {', '.join(sorted(known))}")
 
+    def refuse_long(self, name):
+        """Before any program or folder: a socket's path that the system would not take."""
+        n = len(os.fsencode(self.runtime / name))
+        if n > SOCKET_PATH_MAX:
+            raise Refused(f"{self.path}: runtime_dir: {self.runtime} has {len(os.fsencode(self.runtime))} bytes; the "
+                          f"socket {name} in it makes a path of {n}, at most {SOCKET_PATH_MAX}")
+
     def add(self, section, values):
         role, _, name = section.partition(" ")
         if role not in PROGRAM or not name.isidentifier():
             raise Refused(f"{self.path}: [{section}]: expected [router NAME], [prefill NAME] or [decode NAME]")
         self.refuse_unknown(f"[{section}]", values, PROCESS_KEYS)
-        if name in [p.name for p in self.processes]:
+        if name in [s.name for s in self.specs]:
             raise Refused(f"{self.path}: two processes are named {name}")
-        argv = [str(self.bin / PROGRAM[role]), "--id", name, "--model", str(self.model),
-                "--runtime-dir", str(self.runtime)]
+        self.refuse_long(socket_name(role, other_id(name, name)))
+        rest, port = ["--model", str(self.model), "--runtime-dir", str(self.runtime)], None
         if role == "router":
-            port = values.get("port", "8000")
-            if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-                raise Refused(f"{self.path}: [{section}]: port = {port!r}: expected 1 to 65535")
-            if int(port) in self.ports:
+            text = values.get("port", "8000")
+            if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) < 65536:
+                raise Refused(f"{self.path}: [{section}]: port = {text!r}: expected 1 to 65535")
+            port = int(text)
+            if port in self.ports:
                 raise Refused(f"{self.path}: two routers have port {port}")
-            argv += ["--port", port]
-            self.ports.append(int(port))
+            rest += ["--port", text]
+            self.ports.append(port)
         else:
-            argv += ["--gpus", values.get("gpus", "cpu:0")]
+            rest += ["--gpus", values.get("gpus", "cpu:0")]
         try:
-            argv += shlex.split(values.get("flags", ""))
+            rest += shlex.split(values.get("flags", ""))
         except ValueError as e:
             raise Refused(f"{self.path}: [{section}]: flags = {values['flags']!r}: {e}") from e
-        self.processes.append(Process(name, role, argv, cpu_list(values.get("cpus", ""), section),
-                                      self.logs / f"{name}.log", self.delay_max))
+        self.specs.append(Spec(name, role, str(self.bin / PROGRAM[role]), tuple(rest),
+                               cpu_list(values.get("cpus", ""), section), str(self.logs / f"{name}.log"), port))
 
     def make_folders(self):
         try:
@@ -115,20 +132,23 @@ class Cluster:
         except OSError as e:
             raise Refused(f"cannot make {e.filename}: {e.strerror}") from e
 
-    def prepare(self):
-        for port in self.ports:
-            self.refuse_taken(port)
-        for p in self.processes:
-            if not os.access(p.argv[0], os.X_OK):
-                raise Refused(f"{p.argv[0]} is not there: build first (cmake --preset release && "
+    def prepare(self, rows):
+        """What is in the file and not among the living (rows) could start."""
+        have = {r["name"]: r["port"] for r in rows}
+        for s in self.specs:
+            if s.port and s.port not in have.values():
+                self.refuse_taken(s.port)
+        for s in self.specs:
+            if not os.access(s.program, os.X_OK):
+                raise Refused(f"{s.program} is not there: build first (cmake --preset release && "
                               "cmake --build --preset release)")
             try:
-                check = subprocess.run(p.argv + ["--check-config"], cwd=ROOT, capture_output=True, text=True,
+                check = subprocess.run(s.argv(s.name) + ["--check-config"], cwd=ROOT, capture_output=True, text=True,
                                        errors="replace")
             except OSError as e:
-                raise Refused(f"{p.name}: cannot be started: {e}") from e
+                raise Refused(f"{s.name}: cannot be started: {e}") from e
             if check.returncode != 0:
-                raise Refused(f"{p.name}: {(check.stderr or check.stdout).strip()}")
+                raise Refused(f"{s.name}: {(check.stderr or check.stdout).strip()}")
 
     def refuse_taken(self, port):
         """Another server there would answer /ready in place of ours."""

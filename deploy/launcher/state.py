@@ -6,10 +6,13 @@ import os
 from launcher import Refused
 from launcher.proc import alive, birth
 
-# What launcher.json and launcher.lock must hold for anybody to act on them.
-OWNER = {"pid": int, "birth": (str, type(None)), "conf": str}
-ROW = {"name": str, "role": str, "pid": (int, type(None)), "birth": (str, type(None)), "state": str,
-       "restarts": int, "last_exit": (int, type(None)), "log": str}
+# What launcher.json must hold for anybody to act on it. `last`: how the last supervisor ended.
+SHAPE = {"pid": int, "birth": (str, type(None)), "conf": str, "phase": str, "last": (dict, type(None)),
+         "processes": list}
+ROW = {"name": str, "role": str, "program": str, "rest": list, "cpus": list, "log": str, "port": (int, type(None)),
+       "copy_of": (str, type(None)), "id": str, "pid": (int, type(None)), "birth": (str, type(None)), "state": str,
+       "leaving": bool, "trial": bool, "restarts": int, "last_exit": (int, type(None))}
+STARTING, RUNNING, ENDED = "starting", "running", "ended"
 
 
 def fits(value, shape):
@@ -33,33 +36,27 @@ def identity(path):
 
 
 class Lock:
-    """launcher.lock: held by the `up` that starts a cluster and then, through the inherited
-    descriptor, by its supervisor for life; it names its holder. Nobody removes it: a lock
-    whose path leads elsewhere keeps nobody out."""
+    """The runtime directory itself, locked by the `up` that starts a cluster and then, through
+    the inherited descriptor, by its supervisor for life. Cleaners of temporary files leave a
+    directory alone that is locked so. A lock whose path leads elsewhere keeps nobody out."""
 
-    def __init__(self, path):
-        self.path, self.fd = path, None
+    def __init__(self, folder):
+        self.folder, self.fd = folder, None
 
     def stands(self):
-        return self.fd is not None and same_file(self.fd, self.path)
+        return self.fd is not None and same_file(self.fd, self.folder)
 
-    def take(self, conf):
+    def take(self):
         """false: another holds it."""
         while not self.stands():
             self.release()
-            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            self.fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self.release()
                 return False
-        self.sign(conf)
         return True
-
-    def sign(self, conf):
-        """One write, never a shorter one: readers see the old text or the new."""
-        text = json.dumps({"pid": os.getpid(), "birth": birth(os.getpid()), "conf": conf})
-        os.pwrite(self.fd, text.ljust(os.fstat(self.fd).st_size).encode(), 0)
 
     def release(self):
         if self.fd is not None:
@@ -68,7 +65,7 @@ class Lock:
 
     def held(self):
         try:
-            fd = os.open(self.path, os.O_RDONLY)
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             return False
         try:
@@ -79,43 +76,61 @@ class Lock:
         finally:
             os.close(fd)
 
-    def holder(self):
-        try:
-            row = json.loads(self.path.read_text())
-        except (OSError, ValueError, RecursionError):
-            return None
-        return row if fits(row, OWNER) and alive(row) else None
-
 
 def saved(cluster):
-    """What the last supervisor wrote; None: nothing."""
+    """What the last holder of the lock wrote; None: nothing."""
     try:
-        saved = json.loads(cluster.state_path.read_text())
+        last = json.loads(cluster.state_path.read_text())
     except FileNotFoundError:
         return None
     except OSError as e:
         raise Refused(f"{cluster.state_path}: {e.strerror}") from e
     except (ValueError, RecursionError):
-        saved = None
-    if not fits(saved, {**OWNER, "processes": list}) or not all(fits(r, ROW) for r in saved["processes"]):
+        last = None
+    if not fits(last, SHAPE) or not all(fits(r, ROW) for r in last["processes"]):
         raise Refused(f"{cluster.state_path} is not as a supervisor writes it; one that runs mends it within "
                       "a second, else remove it after a look at what runs")
-    return saved
+    return last
 
 
-def save(cluster):
-    """Returns the identity of what now stands."""
+def save(cluster, phase, rows, last):
+    """By the holder of the lock. Returns the identity of what now stands."""
     new = cluster.state_path.with_suffix(".new")
     new.write_text(json.dumps({"pid": os.getpid(), "birth": birth(os.getpid()), "conf": cluster.conf,
-                               "processes": [p.row() for p in cluster.processes]}))
+                               "phase": phase, "last": last, "processes": rows}))
     wrote = identity(new)
     new.rename(cluster.state_path)
     return wrote
 
 
 def running(cluster):
-    """Rows of processes and the supervisor that are alive, by pid and birth."""
+    """What the supervisor wrote, if it lives, and the rows of processes that are alive, by
+    pid and birth."""
     last = saved(cluster)
     if last is None:
         return None, []
-    return (last if alive(last) else None), [r for r in last["processes"] if alive(r)]
+    boss = last if last["phase"] == RUNNING and alive(last) else None
+    return boss, [r for r in last["processes"] if alive(r)]
+
+
+def starter(cluster):
+    """The `up` that prepares a start, by what it wrote; None: nobody."""
+    try:
+        last = saved(cluster)
+    except Refused:
+        return None
+    return last if last and last["phase"] == STARTING and alive(last) else None
+
+
+def refuse_stranger(cluster):
+    """What runs in this runtime directory belongs to another conf file."""
+    last = saved(cluster)
+    if last is None or last["conf"] == cluster.conf:
+        return
+    boss, rows = running(cluster)
+    by = f"supervisor {boss['pid']}" if boss else "its supervisor is gone" if rows else None
+    if by is None and starter(cluster):
+        by = f"being started by process {last['pid']}"
+    if by:
+        raise Refused(f"{cluster.runtime} belongs to the cluster of {last['conf']} ({by}); use --conf "
+                      f"{last['conf']} for that one, or give this one a runtime_dir of its own")

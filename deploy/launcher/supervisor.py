@@ -1,16 +1,19 @@
 """The process that starts the others, starts them again, and stops them in order."""
-import json
 import os
 import shlex
 import signal
 import sys
 import time
+import traceback
 
 from launcher import Refused
-from launcher.proc import note
-from launcher.state import identity, same_file, save
+from launcher.control import Orders
+from launcher.jobs import JOBS
+from launcher.probe import Probe
+from launcher.proc import Process, note, stop_in_order
+from launcher.state import ENDED, RUNNING, identity, running, same_file, save, saved
 
-STOP_ORDER = ["router", "prefill", "decode"]
+TURN = 0.05
 
 
 class Supervisor:
@@ -18,6 +21,12 @@ class Supervisor:
         """log: the path behind our output, if that is ours to open again."""
         self.cluster, self.log, self.stops = cluster, log, 0
         self.wrote, self.trouble, self.look_at = None, None, 0.0
+        self.processes = []
+        self.left_over = []  # of a replacement that a dead supervisor had begun
+        self.orders = Orders(cluster.socket_path)
+        self.job, self.client, self.what, self.probe = None, None, None, None
+        self.cut = []  # of what a job drained
+        self.last = (saved(cluster) or {}).get("last")
 
     def on_stop(self, *_):
         self.stops += 1
@@ -28,19 +37,19 @@ class Supervisor:
             note(trouble)
         self.trouble = trouble
 
-    def save(self):
+    def save(self, phase=RUNNING):
         self.wrote = None
         if not self.cluster.lock.stands():  # the folder may be another's by now
             return
         try:
-            self.wrote = save(self.cluster)
+            self.wrote = save(self.cluster, phase, [p.row() for p in self.processes], self.last)
         except OSError as e:
             self.tell(f"cannot write {self.cluster.state_path}: {e.strerror}")
 
     def lost(self):
-        """What `status`, `down` and `logs` go by and is not as we left it."""
+        """What others go by and is not as we left it."""
         c = self.cluster
-        stands = {c.lock.path: c.lock.stands(), c.logs: c.logs.is_dir(),
+        stands = {c.runtime: c.lock.stands(), c.logs: c.logs.is_dir(), c.socket_path: self.orders.stands(),
                   c.state_path: self.wrote is not None and self.wrote == identity(c.state_path),
                   self.log: self.log is None or same_file(sys.stdout.fileno(), self.log)}
         return ", ".join(str(path) for path, good in stands.items() if not good)
@@ -56,9 +65,11 @@ class Supervisor:
             return
         try:
             self.cluster.make_folders()
-            if not self.cluster.lock.stands() and not self.cluster.lock.take(self.cluster.conf):
-                raise Refused(f"{self.cluster.lock.path} was replaced, and another holds the new one")
+            if not self.cluster.lock.stands() and not self.cluster.lock.take():
+                raise Refused(f"{self.cluster.runtime} was replaced, and another holds the new one")
             self.save()
+            if not self.orders.stands():
+                self.orders.open()
             if self.log:
                 with open(self.log, "ab") as f:
                     os.dup2(f.fileno(), 1)
@@ -68,72 +79,128 @@ class Supervisor:
         except (OSError, Refused) as e:
             self.tell(str(e))
 
-    def reap(self, stopping):
-        for p in self.cluster.processes:
+    def reap(self, stopping=False):
+        for p in list(self.processes):
             if p.child is None or p.child.poll() is None:
                 continue
-            code = p.child.returncode
-            p.ended(code, stopping)
+            p.ended(stopping)
+            code = p.last_exit
             how = f"signal {-code}" if code < 0 else f"status {code}"
-            wait = f" in {p.wait_left():.1f} s" if p.again_at else ""
-            note(f"{p.name} ended with {how}, {p.state}{wait}")
+            wait = f" in {p.wait_left():.1f} s" if p.again_at is not None else ""
+            note(f"{p.ident} ended with {how}, {p.state}{wait}")
+            if p in self.left_over:
+                self.processes.remove(p)
             self.save()
 
     def start(self, p):
         try:
             self.cluster.make_folders()  # for the log; a process refuses what this refuses
             p.start()
-            note(f"{p.name} started{' again' if p.restarts else ''}, pid {p.child.pid}: {shlex.join(p.argv)}")
+            note(f"{p.ident} started{' again' if p.restarts else ''}, pid {p.child.pid}: {shlex.join(p.argv())}")
         except (OSError, Refused) as e:  # its program is being replaced, or there is no room for one more
             p.try_later()
-            note(f"{p.name} could not be started: {e}; tried again in {p.wait_left():.1f} s")
+            note(f"{p.ident} could not be started: {e}; tried again in {p.wait_left():.1f} s")
 
     def start_due(self):
-        for p in self.cluster.processes:
+        for p in self.processes:
             if p.again_at is not None and time.monotonic() >= p.again_at:
                 self.start(p)
                 self.save()
 
-    def drain(self):
-        """One role after the other, so that routers finish their streams first. A second
-        stop signal is passed on: now."""
-        seen = self.stops
-        for role in STOP_ORDER:
-            live = [p for p in self.cluster.processes if p.role == role and p.child]
-            for p in live:
-                p.child.send_signal(signal.SIGTERM)
-            while any(p.child for p in live):
-                self.reap(True)
-                if self.stops > seen:
-                    for p in self.cluster.processes:
-                        if p.child:
-                            p.child.send_signal(signal.SIGTERM)
-                    seen = self.stops
-                if self.stops > 3:
-                    for p in self.cluster.processes:
-                        if p.child:
-                            p.child.kill()
-                time.sleep(0.02)
+    def add(self, spec, ident=None, trial=False):
+        p = Process(spec, self.cluster.delay_max, ident)
+        p.trial = trial
+        self.processes.append(p)
+        self.start(p)
+        self.save()
+        return p
+
+    def remove(self, p):
+        self.processes.remove(p)
+        self.save()
+
+    def serves(self, p):
+        return self.probe.serves(p)
+
+    def take_order(self, client, order):
+        if order["order"] not in JOBS:
+            client.done(2, f"no such order; there are {', '.join(sorted(JOBS))}")
+        elif self.job:
+            client.done(5, f"busy with `{self.what}`")
+        else:
+            self.what, self.client, self.probe = order["order"], client, Probe(self.ports())
+            self.job, self.cut = JOBS[order["order"]](self, order, client.say), []
+
+    def ports(self):
+        return {p.spec.port for p in self.processes if p.role == "router"}
+
+    def step_job(self):
+        """One step of what was ordered; jobs end with (exit status, text)."""
+        if not self.job:
+            return
+        self.probe.ports = self.ports()
+        try:
+            next(self.job)
+            return
+        except StopIteration as e:
+            code, text = e.value
+        except Refused as e:
+            code, text = 2, str(e)
+        except Exception as e:  # noqa: B902: what goes wrong here must not end what supervises
+            code, text = 1, f"the launcher's own fault: {traceback.format_exc(limit=-3)}{e}"
+        if code == 0 and self.cut:
+            code, text = 6, f"{text}; with work cut: {', '.join(self.cut)}"
+        note(f"{self.what}: {text or 'done'}")
+        self.end_job(code, text)
+
+    def end_job(self, code, text):
+        self.save()
+        self.client.done(code, text)
+        self.probe.close()
+        self.job = self.client = self.probe = None
+
+    def begin(self):
+        """Takes over what a dead supervisor left, and starts the rest of the file."""
+        _, rows = running(self.cluster)
+        for row in rows:
+            p = Process.adopt(row, self.cluster.delay_max)
+            twin = next((q for q in self.processes if q.name == p.name and not q.leaving), None)
+            self.processes.append(p)
+            note(f"{p.ident} taken over, pid {p.child.pid}")
+            if twin and not p.leaving:  # the dead one was replacing it
+                (p if p.trial else twin).leave()
+            p.trial = False
+        self.left_over = [p for p in self.processes if p.leaving]
+        for spec in self.cluster.specs:
+            if spec.name not in [p.name for p in self.processes if not p.leaving]:
+                p = Process(spec, self.cluster.delay_max)
+                self.processes.append(p)
+                self.start(p)
+        self.save()
 
     def run(self):
         signal.signal(signal.SIGTERM, self.on_stop)
         signal.signal(signal.SIGINT, self.on_stop)
-        for p in self.cluster.processes:
-            self.start(p)
-        self.save()
+        self.begin()
+        try:
+            self.orders.open()
+        except OSError as e:
+            self.tell(f"cannot listen on {self.cluster.socket_path}: {e.strerror}")
         while not self.stops:
-            self.reap(False)
+            self.reap()
             self.start_due()
             self.watch()
-            time.sleep(0.05)
+            self.step_job()
+            for client, order in self.orders.turn(TURN):
+                self.take_order(client, order)
         note("draining")
-        self.drain()
-        cut = [p.name for p in self.cluster.processes if p.last_exit not in (0, None)]
-        if self.cluster.lock.stands():
-            try:
-                self.cluster.last_path.write_text(json.dumps({"pid": os.getpid(), "cut": cut}))
-            except OSError as e:
-                note(f"cannot write {self.cluster.last_path}: {e.strerror}")
-            self.cluster.state_path.unlink(missing_ok=True)
+        if self.job:
+            self.end_job(1, "the cluster was stopped meanwhile")
+        self.orders.close()
+        stop_in_order(self.processes, lambda: self.reap(True), lambda: self.stops)
+        cut = [p.ident for p in self.processes if p.last_exit not in (0, None)]
+        self.last = {"pid": os.getpid(), "cut": cut}
+        self.processes = []
+        self.save(ENDED)
         note("stopped" + (f", not clean: {', '.join(cut)}" if cut else ""))
         return 6 if cut else 0

@@ -1,10 +1,8 @@
 """The launcher: what it refuses, what it says, and that it never touches a stranger."""
 import fcntl
-import json
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import stat
 import subprocess
@@ -14,17 +12,11 @@ import time
 import pytest
 
 from cluster import CONVERSATIONS, LAUNCHER, Cluster, Stream, generate_body, wait_for
+from launcher_rig import edited, supervisor
 
 
 def run(*words):
     return subprocess.run([str(LAUNCHER), *map(str, words)], capture_output=True, text=True, timeout=120)
-
-
-def edited(c, old, new):
-    text = c.conf.read_text()
-    assert old in text
-    c.conf.write_text(text.replace(old, new))
-    return c
 
 
 def programs(folder, build, router=None):
@@ -54,13 +46,16 @@ def begin_up(c):
 
 def locked(c):
     try:
-        with open(c.runtime / "launcher.lock") as f:
-            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except BlockingIOError:
-        return True
+        fd = os.open(c.runtime, os.O_RDONLY)
     except FileNotFoundError:
         return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
 
 
 def of_this_cluster(c):
@@ -76,10 +71,6 @@ def of_this_cluster(c):
     return sorted(found)
 
 
-def supervisor(c):
-    return json.loads((c.runtime / "launcher.json").read_text())["pid"]
-
-
 def test_a_port_in_use_is_refused_by_number(build, tmp_path):
     c = Cluster(tmp_path, build)
     with socket.socket() as s:
@@ -91,15 +82,16 @@ def test_a_port_in_use_is_refused_by_number(build, tmp_path):
 
 
 def test_bad_files_are_refused_with_a_sentence(build, tmp_path):
-    for old, new, word in (("port = ", "port = x", "port"), ("[router r0]", "[king r0]", "[king r0]"),
+    for n, (old, new, word) in enumerate((
+                           ("port = ", "port = x", "port"), ("[router r0]", "[king r0]", "[king r0]"),
                            ("gpus = cpu:0", "cpus = 0-9999", "CPUs"), ("gpus = ", "gpu = ", "'gpu'"),
                            ("flags = --", "flags = --no-such-flag --", "no"),
                            ("flags = --", "flags = --x 'y --", "quotation"), ("port = ", "port = \u00b2", "port"),
                            ("gpus = cpu:0", "cpus = 1-0", "cpus"), ("gpus = cpu:0", "cpus = 0 0", "cpus"),
                            ("gpus = cpu:0", "cpus = 0-99999999999", "cpus"), ("[cluster]", "[cluster]\0", "NUL"),
                            ("[cluster]", "[cluster]\nrestart_delay_max = 0", "restart_delay_max"),
-                           ("[cluster]", "[cluster]\nno_such_key = 1", "no_such_key")):
-        folder = tmp_path / str(abs(hash(new)))
+                           ("[cluster]", "[cluster]\nno_such_key = 1", "no_such_key"))):
+        folder = tmp_path / str(n)
         folder.mkdir()
         r = edited(Cluster(folder, build), old, new).launcher("up", "--wait", "10")
         assert r.returncode == 2 and word in r.stderr and "Traceback" not in r.stderr, r.stderr
@@ -140,22 +132,6 @@ def test_work_that_was_cut_is_status_6(build, tmp_path):
     r = c.down()
     assert r.returncode == 6 and "cut" in r.stderr
     assert c.down().stdout.strip() == "nothing runs"
-
-
-def test_down_finds_what_a_dead_supervisor_left(build, tmp_path):
-    c = Cluster(tmp_path, build).up()
-    boss = next(int(p.name) for p in (os.scandir("/proc")) if p.name.isdigit()
-                and str(c.conf) in open(f"/proc/{p.name}/cmdline").read() and "foreground" in
-                open(f"/proc/{p.name}/cmdline").read())
-    pids = [p["pid"] for p in c.rows().values()]
-    os.kill(boss, signal.SIGKILL)
-    time.sleep(0.2)
-    r = c.launcher("up")
-    assert r.returncode == 2 and "baton down" in r.stderr
-    assert c.down().returncode == 6
-    wait_for(lambda: not any(os.path.exists(f"/proc/{p}/exe") for p in pids), 5)
-    with c:
-        assert c.ready()
 
 
 def test_the_delay_before_a_restart_doubles_up_to_its_maximum(build, tmp_path):

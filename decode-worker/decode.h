@@ -47,6 +47,7 @@ struct dw_job {
 	struct dw *d;
 	enum dw_state state;
 	struct wire_request req;
+	uint64_t named; /* the last beat of its router that named it */
 	uint64_t
 		tag; /* of this use of the place: index and a number that never repeats */
 

@@ -189,7 +189,7 @@ status dw_on_adopt(void *self, const void *msg, struct err *err)
 	struct err why;
 
 	(void)err;
-	if (!service_accepts(d->w))
+	if (!service_takes(d->w, m->router))
 		answer_rejected(
 			d->w, r, REJECT_DRAINING, true, "this worker is draining");
 	else if (!m->final)

@@ -118,6 +118,27 @@ static void router_lost(void *self, uint64_t router)
 	}
 }
 
+static bool named(void *self, struct wire_request r, uint64_t number)
+{
+	struct dw_job *j = dw_find(self, r);
+
+	if (j != NULL)
+		j->named = number;
+	return j != NULL;
+}
+
+static void unnamed(void *self, uint64_t router, uint64_t number)
+{
+	struct dw *d = self;
+
+	for (uint32_t i = d->n_order; i-- > 0;) {
+		struct dw_job *j = &d->jobs[d->order[i]];
+
+		if (j->req.router == router && j->named != number)
+			dw_finish(d, j, FINISH_CANCELLED, "its router does not know it");
+	}
+}
+
 /* Pulls that are under way end through the importer. */
 static void peer_down(void *self, struct bytes id, uint64_t incarnation)
 {
@@ -158,6 +179,8 @@ const struct role role_decode = {
 	.cut = cut,
 	.drained = drained,
 	.router_lost = router_lost,
+	.named = named,
+	.unnamed = unnamed,
 	.peer_down = peer_down,
 	.load = load,
 	.stop = stop,

@@ -44,7 +44,8 @@ enum pw_event {
 struct pw_job {
 	enum pw_state state;
 	struct wire_request req;
-	uint32_t *ids; /* prompt, and for a replay what was generated so far */
+	uint64_t named; /* the last beat of its router that named it */
+	uint32_t *ids;  /* prompt, and for a replay what was generated so far */
 	uint32_t n_ids;
 	uint32_t *pages; /* n_pages = ceil(n_ids / PAGE_TOKENS), taken at admission */
 	uint32_t n_pages;

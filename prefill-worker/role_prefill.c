@@ -115,7 +115,7 @@ static status on_prefill(void *self, const void *msg, struct err *err)
 	struct err why;
 
 	(void)err;
-	if (!service_accepts(p->w))
+	if (!service_takes(p->w, m->router))
 		answer_rejected(
 			p->w, r, REJECT_DRAINING, true, "this worker is draining");
 	else if (pw_find(p, r) != NULL || tombs_has(p->w->tombs, r))
@@ -261,6 +261,38 @@ static void router_lost(void *self, uint64_t router)
 	}
 }
 
+static bool named(void *self, struct wire_request r, uint64_t number)
+{
+	struct pw_job *j = pw_find(self, r);
+
+	if (j != NULL)
+		j->named = number;
+	return j != NULL;
+}
+
+/* An importer may be reading, or about to: leases run out by time. */
+static void disown(struct pw *p, const struct pw_job *j)
+{
+	for (uint32_t i = 0; i < j->n_choices; i++)
+		lease_disown(p->w->leases, j->lease + i);
+}
+
+static void unnamed(void *self, uint64_t router, uint64_t number)
+{
+	struct pw *p = self;
+
+	for (uint32_t i = p->n_order; i-- > 0;) {
+		struct pw_job *j = &p->jobs[p->order[i]];
+
+		if (j->req.router != router || j->named == number)
+			continue;
+		if (j->state == PW_EXPORTED)
+			disown(p, j);
+		else
+			pw_end(p, j, FINISH_CANCELLED, "its router does not know it");
+	}
+}
+
 static struct role_load load(const void *self)
 {
 	const struct pw *p = self;
@@ -287,6 +319,8 @@ const struct role role_prefill = {
 	.cut = cut,
 	.drained = drained,
 	.router_lost = router_lost,
+	.named = named,
+	.unnamed = unnamed,
 	.load = load,
 	.stop = stop,
 };

@@ -46,7 +46,7 @@ static void worker(struct sink *out, const struct worker_view *w, uint64_t now_n
 		",\"pid\":%" PRIu32 ",\"up_s\":%.3f,\"silent_ms\":%" PRIu64
 		",\"len_max\":%" PRIu32 ",\"step\":%" PRIu64 ",\"oldest_ms\":%" PRIu64,
 		w->pid, (double)(now_ns - w->hello_ns) / NS_PER_S,
-		(now_ns - MIN(now_ns, w->heard_ns)) / NS_PER_MS, w->len_max, w->step,
+		clock_ran_since(w->heard_ns) / NS_PER_MS, w->len_max, w->step,
 		w->oldest_ms);
 	sink_fmt(out,
 		",\"running\":%" PRIu32 ",\"queued\":%" PRIu32

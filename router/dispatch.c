@@ -50,7 +50,9 @@ static enum sched_why choose_p(struct router *rt, const struct request *r,
 	int i;
 
 	route->p_hold = request_prefill_hold(r);
-	i = sched_prefill(w, fleet_snapshot(rt->fleet, WIRE_PREFILL, w, index), &d, &why);
+	i = sched_prefill(w,
+		fleet_snapshot(rt->fleet, WIRE_PREFILL, clock_ran_ns(), w, index), &d,
+		&why);
 	route->p = i >= 0 ? fleet_at(rt->fleet, index[i]) : NULL;
 	return why;
 }
@@ -65,7 +67,9 @@ static enum sched_why choose_d(struct router *rt, const struct request *r,
 	int i;
 
 	route->d_hold = request_decode_hold(r);
-	i = sched_decode(w, fleet_snapshot(rt->fleet, WIRE_DECODE, w, index), &d, &why);
+	i = sched_decode(w,
+		fleet_snapshot(rt->fleet, WIRE_DECODE, clock_ran_ns(), w, index), &d,
+		&why);
 	route->d = i >= 0 ? fleet_at(rt->fleet, index[i]) : NULL;
 	return why;
 }
@@ -92,8 +96,9 @@ static void end_waiting(struct router *rt, struct request *r, const char *code,
 static bool role_gone(const struct router *rt, uint8_t role, uint64_t now_ns)
 {
 	uint64_t since = rt->role_since_ns[role == WIRE_DECODE];
+	uint64_t ran_ns = clock_ran_of(now_ns);
 
-	return since != 0 && now_ns - MIN(since, now_ns) >= rt->conf->lost_ms * NS_PER_MS;
+	return since != 0 && ran_ns - MIN(since, ran_ns) >= rt->conf->lost_ms * NS_PER_MS;
 }
 
 static bool too_late(const struct router *rt, uint64_t since_ns, uint64_t now_ns)
@@ -157,7 +162,8 @@ static void keep_room(struct router *rt, uint8_t role, const struct sched_demand
 {
 	struct sched_worker w[FLEET_WORKERS_MAX];
 	uint32_t index[FLEET_WORKERS_MAX];
-	int i = sched_keep(w, fleet_snapshot(rt->fleet, role, w, index), d);
+	int i = sched_keep(
+		w, fleet_snapshot(rt->fleet, role, clock_ran_ns(), w, index), d);
 
 	if (i >= 0)
 		fleet_at(rt->fleet, index[i])->kept = true;
@@ -222,18 +228,19 @@ static void watch_roles(struct router *rt, uint64_t now_ns)
 		if (fleet_usable(rt->fleet, roles[i]) > 0)
 			rt->role_since_ns[i] = 0;
 		else if (rt->role_since_ns[i] == 0)
-			rt->role_since_ns[i] = now_ns;
+			rt->role_since_ns[i] = clock_ran_of(now_ns);
 	}
 }
 
 void dispatch_losses(struct router *rt, uint64_t now_ns)
 {
+	uint64_t ran_ns = clock_ran_of(now_ns);
 	struct worker_view *w;
 	char why[80];
 
-	while ((w = fleet_tick(rt->fleet, now_ns)) != NULL) {
+	while ((w = fleet_tick(rt->fleet, ran_ns)) != NULL) {
 		snprintf(why, sizeof(why), "silent for %" PRIu64 " ms",
-			(now_ns - MIN(w->heard_ns, now_ns)) / NS_PER_MS);
+			(ran_ns - MIN(w->heard_ns, ran_ns)) / NS_PER_MS);
 		link_lost(rt, w, why);
 	}
 	/* A loss sends messages, which may break another. */
@@ -250,6 +257,7 @@ void dispatch_losses(struct router *rt, uint64_t now_ns)
 static void end_stalled(struct router *rt, uint64_t now_ns)
 {
 	uint64_t limit = (uint64_t)(rt->conf->stall_timeout_s * (double)NS_PER_S);
+	uint64_t ran_ns = clock_ran_of(now_ns);
 	struct api_error e;
 
 	for (uint32_t i = 0; i < rt->requests.capacity; i++) {
@@ -258,7 +266,7 @@ static void end_stalled(struct router *rt, uint64_t now_ns)
 		if (r == NULL || (r->state != RQ_PREFILL && r->state != RQ_HANDOVER &&
 					 r->state != RQ_DECODE))
 			continue;
-		if (now_ns - MIN(r->moved_ns, now_ns) < limit)
+		if (ran_ns - MIN(r->moved_ns, ran_ns) < limit)
 			continue;
 		api_error_set(&e, 504, "timeout", NULL,
 			"No worker said anything about this request for %.0f s, in state "
@@ -290,31 +298,38 @@ static enum sched_why role_state(const struct router *rt, uint8_t role)
 	uint32_t index[FLEET_WORKERS_MAX];
 	enum sched_why why;
 
-	sched_prefill(w, fleet_snapshot(rt->fleet, role, w, index), &nothing, &why);
+	sched_prefill(w, fleet_snapshot(rt->fleet, role, clock_ran_ns(), w, index),
+		&nothing, &why);
 	return why;
 }
 
 const char *dispatch_missing(const struct router *rt)
 {
-	switch (role_state(rt, WIRE_PREFILL)) {
-	case SCHED_NO_WORKER:
-		return "No prefill worker is up.";
-	case SCHED_DRAINING:
-		return "Every prefill worker is draining.";
-	case SCHED_OK:
-	case SCHED_TOO_LONG:
-	case SCHED_BUSY:
-		break;
-	}
-	switch (role_state(rt, WIRE_DECODE)) {
-	case SCHED_NO_WORKER:
-		return "No decode worker is up.";
-	case SCHED_DRAINING:
-		return "Every decode worker is draining.";
-	case SCHED_OK:
-	case SCHED_TOO_LONG:
-	case SCHED_BUSY:
-		break;
+	static const struct {
+		uint8_t role;
+		const char *none, *drains, *stands;
+	} roles[] = {
+		{WIRE_PREFILL, "No prefill worker is up.",
+			"Every prefill worker is draining.",
+			"Every prefill worker is full and stands still."},
+		{WIRE_DECODE, "No decode worker is up.",
+			"Every decode worker is draining.",
+			"Every decode worker is full and stands still."},
+	};
+
+	for (unsigned i = 0; i < COUNT(roles); i++) {
+		switch (role_state(rt, roles[i].role)) {
+		case SCHED_NO_WORKER:
+			return roles[i].none;
+		case SCHED_DRAINING:
+			return roles[i].drains;
+		case SCHED_STUCK:
+			return roles[i].stands;
+		case SCHED_OK:
+		case SCHED_TOO_LONG:
+		case SCHED_BUSY:
+			break;
+		}
 	}
 	return NULL;
 }

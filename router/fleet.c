@@ -1,6 +1,7 @@
 /* Workers known to this router. */
 #include "router/fleet.h"
 
+#include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/mem.h"
 
@@ -8,6 +9,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+/* A worker that has nothing free and does nothing for so long takes no request. Passes of
+ * a busy one end, or are under way, in every beat. */
+#define STUCK_NS (5 * NS_PER_S)
 
 struct fleet {
 	struct fleet_options options;
@@ -92,6 +97,9 @@ static status check_hello(const struct fleet *f, const struct msg_hello *m,
 		return err_set(err, ST_PEER,
 			"an id has 1 to %u printable characters without space and '#'",
 			FLEET_ID_MAX);
+	if (!m->reconciles)
+		return err_set(err, ST_PEER,
+			"a worker that does not answer what beats name as held");
 	if (!m->has_compat_hash || !m->has_tokenizer_hash || !m->has_pages ||
 		!m->has_slots || !m->has_link_path || !m->has_len_max)
 		return err_set(err, ST_PEER, "a worker's hello without its capacities");
@@ -106,9 +114,27 @@ static status check_hello(const struct fleet *f, const struct msg_hello *m,
 	return ST_OK;
 }
 
+/* One peer speaks for one worker, and nobody else does. */
+static status check_peer(const struct worker_view *w, struct bytes peer,
+	const struct msg_hello *m, enum wire_refusal *code, struct err *err)
+{
+	bool same_peer =
+		bytes_eq(peer, (struct bytes){(const uint8_t *)w->peer, w->n_peer});
+	bool same =
+		w->incarnation == m->incarnation && bytes_eq(m->id, bytes_of_str(w->id));
+
+	if (same == same_peer || w->state == WORKER_LOST)
+		return ST_OK;
+	*code = REFUSED_ID_IN_USE;
+	return err_set(err, ST_PEER,
+		same ? "%s of incarnation %016" PRIx64 " is connected as another peer"
+		     : "this peer is %s of incarnation %016" PRIx64 " already",
+		w->id, w->incarnation);
+}
+
 /* Against the workers that live: one model, one holder of an id. */
-static status check_others(const struct fleet *f, const struct msg_hello *m,
-	enum wire_refusal *code, struct err *err)
+static status check_others(const struct fleet *f, struct bytes peer,
+	const struct msg_hello *m, enum wire_refusal *code, struct err *err)
 {
 	for (uint32_t i = 0; i < f->n; i++) {
 		const struct worker_view *w = f->w[i];
@@ -121,6 +147,8 @@ static status check_others(const struct fleet *f, const struct msg_hello *m,
 				", this one is %016" PRIx64,
 				w->id, w->incarnation, m->incarnation);
 		}
+		if (check_peer(w, peer, m, code, err) != ST_OK)
+			return ST_PEER;
 		if (w->compat_hash != m->compat_hash) {
 			*code = REFUSED_COMPAT;
 			return err_set(err, ST_PEER,
@@ -145,7 +173,7 @@ static void fill(struct worker_view *w, struct bytes peer, int conn,
 	w->role = (uint8_t)m->role;
 	w->state = WORKER_KNOWN;
 	w->draining = m->has_draining && m->draining != 0;
-	w->heard_ns = now_ns;
+	w->heard_ns = w->moved_ns = now_ns;
 	w->key = key_of(m->id, m->incarnation);
 	w->slots = (uint32_t)m->slots;
 	w->pages = (uint32_t)m->pages;
@@ -168,7 +196,7 @@ status fleet_hello(struct fleet *f, struct bytes peer, int conn,
 	assert(peer.len <= BUS_PEER_ID_MAX);
 	st = check_hello(f, m, code, err);
 	if (st == ST_OK)
-		st = check_others(f, m, code, err);
+		st = check_others(f, peer, m, code, err);
 	if (st != ST_OK)
 		return st;
 	for (uint32_t i = 0; i < f->n; i++)
@@ -212,9 +240,14 @@ struct worker_view *fleet_heard(
 	return NULL;
 }
 
-void fleet_beat(struct worker_view *w, const struct msg_beat *m)
+void fleet_beat(struct worker_view *w, const struct msg_beat *m, uint64_t now_ns)
 {
 	size_t n = MIN(wire_count(m->stats, uint64_t), (size_t)STAT__COUNT);
+
+	if ((m->slots_free > 0 && m->pages_free > 0) || m->step != w->step ||
+		m->oldest_ms > 0)
+		w->moved_ns = now_ns;
+	w->beat = m->number;
 
 	w->step = m->step;
 	w->oldest_ms = m->oldest_ms;
@@ -311,7 +344,7 @@ static uint64_t credit(
 	return n_routers <= 1 ? mine : MIN(mine, free_now / n_routers);
 }
 
-uint32_t fleet_snapshot(const struct fleet *f, uint8_t role,
+uint32_t fleet_snapshot(const struct fleet *f, uint8_t role, uint64_t now_ns,
 	struct sched_worker out[FLEET_WORKERS_MAX], uint32_t index[FLEET_WORKERS_MAX])
 {
 	uint32_t n = 0;
@@ -325,6 +358,7 @@ uint32_t fleet_snapshot(const struct fleet *f, uint8_t role,
 		out[n++] = (struct sched_worker){
 			.key = w->key,
 			.alive = w->state == WORKER_KNOWN,
+			.stuck = now_ns - MIN(w->moved_ns, now_ns) >= STUCK_NS,
 			.draining = w->draining,
 			.kept = w->kept,
 			.untouched = w->held_slots == 0,

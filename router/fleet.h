@@ -5,7 +5,10 @@
  * SILENT (no new work) when nothing was heard for silent_ms, and LOST (its entry is
  * kept as a grave for a while, so that its late messages can be answered) after lost_ms
  * or at the end of its connection. What a request holds of a worker is returned only by
- * that worker's word or by its loss. */
+ * that worker's word or by its loss.
+ *
+ * Every now_ns is of clock_ran_ns: while this process did not run it could hear nobody.
+ */
 #ifndef ROUTER_FLEET_H
 #define ROUTER_FLEET_H
 #include "common/base/stats.h"
@@ -32,8 +35,11 @@ struct worker_view {
 	bool full;   /* it refused for want of room, and has not said anything since */
 	bool broken; /* a message to it could not be sent: to be declared lost */
 	bool kept;   /* its room is for a request that waits too long (dispatch.c) */
-	uint64_t heard_ns, hello_ns;
-	uint64_t key; /* of id and incarnation, for rendezvous */
+	uint64_t heard_ns, moved_ns; /* clock_ran_ns: last message; last sign that it
+					could take something */
+	uint64_t hello_ns;
+	uint64_t beat; /* number of its last one */
+	uint64_t key;  /* of id and incarnation, for rendezvous */
 	/* from hello */
 	uint32_t slots, pages, len_max, pid;
 	uint64_t compat_hash;
@@ -69,7 +75,7 @@ MUST_CHECK status fleet_hello(struct fleet *f, struct bytes peer, int conn,
 /* Any message of a known worker counts as life. NULL: unknown, or lost. */
 struct worker_view *fleet_heard(
 	struct fleet *f, struct bytes peer, int conn, uint64_t now_ns);
-void fleet_beat(struct worker_view *w, const struct msg_beat *m);
+void fleet_beat(struct worker_view *w, const struct msg_beat *m, uint64_t now_ns);
 struct worker_view *fleet_find(struct fleet *f, const char *id, uint64_t incarnation);
 
 /* Advance states. Returns a worker that was just lost by silence, or NULL; call until
@@ -87,7 +93,7 @@ struct worker_view *fleet_at(
 uint32_t fleet_usable(const struct fleet *f, uint8_t role);
 
 /* The scheduler's view of all workers of a role; index[i] is the fleet_at index. */
-uint32_t fleet_snapshot(const struct fleet *f, uint8_t role,
+uint32_t fleet_snapshot(const struct fleet *f, uint8_t role, uint64_t now_ns,
 	struct sched_worker out[FLEET_WORKERS_MAX], uint32_t index[FLEET_WORKERS_MAX]);
 
 /* What one request holds of one worker. */

@@ -24,7 +24,8 @@ static status on_hello(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
 	const struct msg_hello *m = msg;
-	bool known = fleet_heard(rt->fleet, from->peer, from->conn, clock_ns()) != NULL;
+	bool known =
+		fleet_heard(rt->fleet, from->peer, from->conn, clock_ran_ns()) != NULL;
 	enum wire_refusal code;
 	struct worker_view *w;
 	struct err why;
@@ -33,7 +34,7 @@ static status on_hello(
 	(void)err;
 	if (m->role == WIRE_CTL)
 		return ST_OK;
-	if (fleet_hello(rt->fleet, from->peer, from->conn, m, clock_ns(), &w, &code,
+	if (fleet_hello(rt->fleet, from->peer, from->conn, m, clock_ran_ns(), &w, &code,
 		    &why) != ST_OK) {
 		link_refuse(rt, from->peer, code, "%s", why.text);
 		return ST_OK;
@@ -43,9 +44,9 @@ static status on_hello(
 		 "build=%s%s",
 		name, w->role == WIRE_PREFILL ? "prefill" : "decode", w->gpus, w->pages,
 		w->slots, w->len_max, w->pid, w->build, known ? " says hello again" : "");
-	if (known)
-		link_forgotten(rt, w);
+	/* One that took us for lost has ended what it held: it answers the beat. */
 	link_hello(rt, w);
+	link_beat(rt, w);
 	router_wake(rt);
 	return ST_OK;
 }
@@ -54,12 +55,16 @@ static status on_beat(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
 	const struct msg_beat *m = msg;
+	bool drained = from->w->draining;
 
 	if (m->incarnation != from->w->incarnation)
 		return err_set(err, ST_INVALID,
 			"a beat of incarnation %016" PRIx64 " on the link of %016" PRIx64,
 			m->incarnation, from->w->incarnation);
-	fleet_beat(from->w, m);
+	fleet_beat(from->w, m, clock_ran_ns());
+	/* It waits for the word that nothing more is placed there. */
+	if (from->w->draining && !drained)
+		link_beat(rt, from->w);
 	router_wake(rt);
 	return ST_OK;
 }
@@ -118,6 +123,20 @@ static struct request *find(
 	return r->p == from->w || (r->d == from->w && r->adopt_sent) ? r : NULL;
 }
 
+/* The same for what a worker says of work that it goes on with: it must not hold what no
+ * record here claims. */
+static struct request *find_or_end(
+	struct router *rt, const struct sender *from, struct wire_request id)
+{
+	struct request *r = find(rt, from, id);
+	struct request *holder = requests_find(&rt->requests, id.seq);
+
+	if (r == NULL && id.router == rt->incarnation &&
+		(holder == NULL || !request_claims(holder, from->w, id.attempt)))
+		link_end_unknown(rt, from->w, id);
+	return r;
+}
+
 static status move(struct router *rt, struct request *r, enum request_event ev,
 	const void *msg, struct err *err)
 {
@@ -128,10 +147,10 @@ static status move(struct router *rt, struct request *r, enum request_event ev,
 static status on_progress(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
-	(void)rt;
-	(void)from;
-	(void)msg;
+	const struct msg_progress *m = msg;
+
 	(void)err;
+	find_or_end(rt, from, wire_request_of(m));
 	return ST_OK; /* life, counted by whoever received it; no early adopts */
 }
 
@@ -139,7 +158,7 @@ static status on_prefilled(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
 	const struct msg_prefilled *m = msg;
-	struct request *r = find(rt, from, wire_request_of(m));
+	struct request *r = find_or_end(rt, from, wire_request_of(m));
 
 	if (r == NULL || r->p != from->w)
 		return ST_OK; /* a cancel is on its way to it */
@@ -151,7 +170,7 @@ static status on_prompt_logprobs(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
 	const struct msg_prompt_logprobs *m = msg;
-	struct request *r = find(rt, from, wire_request_of(m));
+	struct request *r = find_or_end(rt, from, wire_request_of(m));
 
 	(void)err;
 	if (r != NULL && r->p == from->w)
@@ -163,7 +182,7 @@ static status on_adopted(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
 	const struct msg_adopted *m = msg;
-	struct request *r = find(rt, from, wire_request_of(m));
+	struct request *r = find_or_end(rt, from, wire_request_of(m));
 
 	metrics_handover(&rt->metrics, m->transport, m->copy, m->bytes, m->copy_ns);
 	if (r == NULL || r->d != from->w)
@@ -225,7 +244,8 @@ static status on_tokens(
 			.tops = {m->tops.at + at * sizeof(struct wire_logprob),
 				t.n_tops * sizeof(struct wire_logprob)}};
 		at += t.n_tops;
-		r = find(rt, from, (struct wire_request){m->router, t.seq, t.attempt});
+		r = find_or_end(
+			rt, from, (struct wire_request){m->router, t.seq, t.attempt});
 		if (r != NULL && r->d == from->w &&
 			move(rt, r, EV_TOKEN, &token, err) != ST_OK)
 			st = ST_PEER;
@@ -279,6 +299,24 @@ static status on_freed(
 	return ST_OK;
 }
 
+/* Whoever has the record hears of it as if the worker had given it up. */
+static status on_absent(
+	struct router *rt, struct sender *from, const void *msg, struct err *err)
+{
+	const struct msg_absent *m = msg;
+	struct request *r = requests_find(&rt->requests, m->seq);
+
+	(void)err;
+	if (r == NULL || m->router != rt->incarnation ||
+		!request_absent(r, from->w, (uint32_t)m->attempt, m->number))
+		return ST_OK;
+	rt->metrics.counter[COUNTER_absent]++;
+	log_warn("req=%s worker %s holds nothing of attempt %u any more", r->id,
+		from->w->id, (unsigned)m->attempt);
+	router_wake(rt);
+	return ST_OK;
+}
+
 /* ---- batonctl ---- */
 
 static status on_ask(
@@ -323,6 +361,7 @@ static const struct {
 	{MSG_finished, false, on_finished},
 	{MSG_evicted, false, on_evicted},
 	{MSG_freed, false, on_freed},
+	{MSG_absent, false, on_absent},
 	{MSG_peer_gone, false, on_peer_gone},
 	{MSG_drained, false, on_drained},
 	{MSG_failed, false, on_failed},
@@ -350,7 +389,7 @@ static status handle(
 			continue;
 		if (!handlers[i].anybody) {
 			from->w = fleet_heard(
-				rt->fleet, from->peer, from->conn, clock_ns());
+				rt->fleet, from->peer, from->conn, clock_ran_ns());
 			if (from->w == NULL)
 				return ST_AGAIN;
 			if (!(m->from & from->w->role))
@@ -371,6 +410,7 @@ void handlers_message(
 	struct err err;
 	status st = decode(rt, m, type, body, &err);
 
+	clock_look(); /* what is heard after a sleep is not heard before it */
 	if (st == ST_OK)
 		st = handle(rt, &from, m, &err);
 	if (st == ST_OK)

@@ -12,6 +12,7 @@
 #define HIGH_WATER 16384
 #define BATCH      256
 #define CHECK_NS   (1 * NS_PER_S)
+#define HELD_MAX   65536u /* schema.def, beat.held */
 
 static void on_disconnect(void *ctx, int conn)
 {
@@ -146,15 +147,32 @@ void link_hello(struct router *rt, struct worker_view *w)
 	link_send_worker(rt, w, MSG_hello, &m);
 }
 
-void link_beat(struct router *rt)
+/* Without memory for what is held the beat does not say it: the next one will. */
+void link_beat(struct router *rt, struct worker_view *w)
 {
-	struct msg_beat m = {.incarnation = rt->incarnation};
+	struct msg_beat m = {.incarnation = rt->incarnation,
+		.has_number = true,
+		.number = ++rt->requests.beat,
+		.has_seen = true,
+		.seen = w->beat,
+		.has_placed = true};
+	uint32_t n_placed;
 
+	sink_reset(&rt->held);
+	requests_held(&rt->requests, w, &rt->held, &n_placed);
+	m.placed = n_placed;
+	m.held = sink_bytes(&rt->held);
+	m.has_held = !rt->held.full && wire_count(m.held, struct wire_held) <= HELD_MAX;
+	link_send_worker(rt, w, MSG_beat, &m);
+}
+
+void link_beat_all(struct router *rt)
+{
 	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++) {
 		struct worker_view *w = fleet_at(rt->fleet, i);
 
 		if (w->state != WORKER_LOST)
-			link_send_worker(rt, w, MSG_beat, &m);
+			link_beat(rt, w);
 	}
 }
 
@@ -251,6 +269,13 @@ void link_send_adopt(void *router, struct request *r)
 	link_send_worker(rt, r->d, MSG_adopt, &m);
 }
 
+void link_end_unknown(struct router *rt, struct worker_view *w, struct wire_request id)
+{
+	struct msg_cancel m = {.router = id.router, .seq = id.seq, .attempt = id.attempt};
+
+	link_send_worker(rt, w, MSG_cancel, &m);
+}
+
 void link_send_cancel(void *router, struct request *r, struct worker_view *w)
 {
 	struct router *rt = router;
@@ -299,26 +324,4 @@ void link_lost(struct router *rt, struct worker_view *w, const char *why)
 	}
 	move_requests(rt, w, text);
 	fleet_bury(rt->fleet, w);
-}
-
-void link_forgotten(struct router *rt, struct worker_view *w)
-{
-	char text[160];
-
-	/* In case it did not: a hello that crossed our answer to its first one. */
-	for (uint32_t i = 0; i < rt->requests.capacity; i++) {
-		struct request *r = rt->requests.slot[i];
-
-		for (uint32_t k = 0; r != NULL && k < r->n_claims; k++) {
-			struct msg_cancel m = {.router = rt->incarnation,
-				.seq = r->seq,
-				.attempt = r->claim[k].attempt};
-
-			if (r->claim[k].w == w)
-				link_send_worker(rt, w, MSG_cancel, &m);
-		}
-	}
-	snprintf(text, sizeof(text), "The %s worker %s lost the connection",
-		w->role == WIRE_PREFILL ? "prefill" : "decode", w->id);
-	move_requests(rt, w, text);
 }

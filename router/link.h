@@ -18,8 +18,13 @@ void link_send_worker(
 void link_refuse(struct router *rt, struct bytes peer, enum wire_refusal code,
 	const char *fmt, ...) PRINTF_LIKE(4, 5);
 void link_hello(struct router *rt, struct worker_view *w);
+/* What this router holds there. */
+void link_beat(struct router *rt, struct worker_view *w);
 /* To every worker that lives. */
-void link_beat(struct router *rt);
+void link_beat_all(struct router *rt);
+
+/* Nobody here knows the attempt that w speaks of. */
+void link_end_unknown(struct router *rt, struct worker_view *w, struct wire_request id);
 
 /* What request_ops needs of it. */
 void link_send_prefill(void *router, struct request *r);
@@ -29,8 +34,6 @@ void link_send_release(void *router, struct request *r, struct worker_view *w);
 
 /* A worker is lost: its requests move, the others are told, the entry is buried. */
 void link_lost(struct router *rt, struct worker_view *w, const char *why);
-/* It forgot what it held for this router, but lives. */
-void link_forgotten(struct router *rt, struct worker_view *w);
 
 /* handlers.c */
 void handlers_message(

@@ -23,6 +23,8 @@
 		"messages of peers that said no hello")                                  \
 	X(unsent, "baton_unsent_messages_total", "messages that could not be sent")      \
 	X(workers_lost, "baton_workers_lost_total", "workers lost")                      \
+	X(absent, "baton_absent_total",                                                  \
+		"parts of requests that a worker did not hold when it was asked")        \
 	X(rebound, "baton_socket_rebound_total",                                         \
 		"times that the removed socket for workers was bound anew")              \
 	X(gone, "baton_clients_gone_total", "clients that left before the end")          \

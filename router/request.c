@@ -107,6 +107,7 @@ static void dispatched(struct request *r, const void *what)
 	request_claim(r, r->d, &route->d_hold);
 	r->dispatched_ns = clock_ns();
 	fleet_name(r->p, r->p_name);
+	request_claim_told(r, r->p);
 	ops_of(r)->send_prefill(r->set->self, r);
 }
 
@@ -123,6 +124,7 @@ static void placed(struct request *r, const void *what)
 	r->adopt_sent = true;
 	r->adopt_ns = clock_ns();
 	fleet_name(r->d, r->d_name);
+	request_claim_told(r, r->d);
 	ops_of(r)->send_adopt(r->set->self, r);
 }
 
@@ -200,7 +202,8 @@ static void replay(struct request *r, const void *what)
 }
 
 /* d is gone, does not want it now, or could not pull it. A lease that nobody can pull
- * is as good as lost. */
+ * is as good as lost. One that is gone may come back, with this attempt begun or ended:
+ * what is adopted next has another number. */
 static void place_again(struct request *r, const void *what)
 {
 	const struct msg_rejected *m = what; /* NULL: d is gone */
@@ -208,6 +211,7 @@ static void place_again(struct request *r, const void *what)
 	r->not_before_ns = clock_ns() + pause_of(r, r->d, m);
 	r->d = NULL;
 	r->adopt_sent = false;
+	r->attempt += m == NULL;
 	if (m != NULL && m->reason == REJECT_SOURCE)
 		r->pulls_failed++;
 	if (!r->leased || r->pulls_failed >= PULLS_MAX)
@@ -340,7 +344,7 @@ status request_move(
 			request_state_name(r->state));
 	r->front = row->next == RQ_QUEUED && ev != EV_PREPARED;
 	r->state = row->next;
-	r->moved_ns = clock_ns();
+	r->moved_ns = clock_ran_ns();
 	requests_moved(r->set, r, from);
 	row->act(r, what);
 	check(r);

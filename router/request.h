@@ -110,6 +110,8 @@ struct request_token {
 struct request_claim {
 	struct worker_view *w;
 	uint32_t attempt;
+	bool told;          /* w knows of it */
+	uint64_t told_beat; /* the last beat that went to w before */
 	struct fleet_hold hold;
 };
 /* Two of the running attempt, and what earlier attempts have not got back yet. */
@@ -125,7 +127,7 @@ struct request {
 	uint32_t slot_at;
 
 	uint64_t seq;     /* never 0 */
-	uint32_t attempt; /* from 1 */
+	uint32_t attempt; /* from 1; another one whenever a worker may know the last */
 	enum request_state state;
 	char id[130]; /* of the HTTP request, for logs */
 
@@ -181,7 +183,7 @@ struct request {
 	 * to adopted_ns they are of one attempt: a replay forgets them. */
 	uint64_t begun_ns, queued_ns, dispatched_ns, prefilled_ns, adopt_ns, adopted_ns,
 		done_ns, place_ns;
-	uint64_t moved_ns; /* the last event of any kind */
+	uint64_t moved_ns; /* the last event of any kind; clock_ran_ns */
 	uint64_t handover_bytes;
 	char transport[33];
 	char p_name[80], d_name[80];
@@ -218,7 +220,14 @@ void request_fail(struct request *r, const struct api_error *e, bool no_retry);
 void request_freed(struct request *r, struct worker_view *w, uint32_t attempt);
 /* The same without a consequence for the state: a rejection has its own event. */
 void request_return(struct request *r, struct worker_view *w, uint32_t attempt);
-/* w is lost, or has forgotten everything: claims on it end. */
+/* w does not hold what the beat of this number named: what it was told before is
+ * returned. false: nothing was. */
+bool request_absent(
+	struct request *r, struct worker_view *w, uint32_t attempt, uint64_t beat);
+/* What w holds, or will hold, for the attempt. */
+bool request_claims(
+	const struct request *r, const struct worker_view *w, uint32_t attempt);
+/* w is lost: claims on it end. */
 void request_worker_lost(struct request *r, struct worker_view *w, const char *text);
 
 /* It has nothing to do before its leader was prefilled. */

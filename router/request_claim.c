@@ -34,6 +34,24 @@ void request_claim(
 		(struct request_claim){.w = w, .attempt = r->attempt, .hold = *hold};
 }
 
+void request_claim_told(struct request *r, struct worker_view *w)
+{
+	for (uint32_t i = 0; i < r->n_claims; i++)
+		if (r->claim[i].w == w && r->claim[i].attempt == r->attempt) {
+			r->claim[i].told = true;
+			r->claim[i].told_beat = r->set->beat;
+		}
+}
+
+bool request_claims(
+	const struct request *r, const struct worker_view *w, uint32_t attempt)
+{
+	for (uint32_t i = 0; i < r->n_claims; i++)
+		if (r->claim[i].w == w && r->claim[i].attempt == attempt)
+			return true;
+	return false;
+}
+
 static void drop_claim(struct request *r, uint32_t i)
 {
 	fleet_unhold(r->claim[i].w, &r->claim[i].hold);
@@ -110,13 +128,31 @@ static void without(struct request *r, struct worker_view *w, const char *text)
 
 void request_freed(struct request *r, struct worker_view *w, uint32_t attempt)
 {
+	/* A lease keeps the attempt in which it was computed. */
+	bool state = ((r->p == w && r->leased) || r->giver == w) &&
+		     r->lease_seq == r->seq && attempt == r->lease_attempt;
+
 	request_return(r, w, attempt);
-	if (attempt != r->attempt)
+	if (attempt != r->attempt && !state)
 		return;
 	if (r->giver == w)
 		r->giver = NULL;
 	if (r->p == w || (r->d == w && r->adopt_sent))
 		without(r, w, "A worker gave the state up");
+}
+
+/* Messages keep their order: a beat that was built after w was told, and read after it
+ * told us all that ended there before, is right about what it names. */
+bool request_absent(
+	struct request *r, struct worker_view *w, uint32_t attempt, uint64_t beat)
+{
+	for (uint32_t i = 0; i < r->n_claims; i++)
+		if (r->claim[i].w == w && r->claim[i].attempt == attempt &&
+			r->claim[i].told && r->claim[i].told_beat < beat) {
+			request_freed(r, w, attempt);
+			return true;
+		}
+	return false;
 }
 
 void request_worker_lost(struct request *r, struct worker_view *w, const char *text)

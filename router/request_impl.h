@@ -22,6 +22,8 @@ void request_shared(struct request *r, const void *what);
 /* request_claim.c */
 void request_claim(
 	struct request *r, struct worker_view *w, const struct fleet_hold *hold);
+/* w is told of this attempt now. */
+void request_claim_told(struct request *r, struct worker_view *w);
 /* The prompt is computed: it waits for nothing at p any more. */
 void request_lighten_prefill(struct request *r);
 /* d is none; what was reserved there without its knowledge is given back. */

@@ -124,6 +124,27 @@ void requests_reap(struct requests *s)
 	}
 }
 
+void requests_held(const struct requests *s, const struct worker_view *w,
+	struct sink *held, uint32_t *n_placed)
+{
+	*n_placed = 0;
+	for (uint32_t i = 0; i < s->capacity; i++) {
+		const struct request *r = s->slot[i];
+
+		for (uint32_t k = 0; r != NULL && k < r->n_claims; k++) {
+			struct wire_held h = {
+				.seq = r->seq, .attempt = r->claim[k].attempt};
+
+			if (r->claim[k].w != w)
+				continue;
+			if (r->claim[k].told)
+				sink_put(held, &h, sizeof(h));
+			else
+				++*n_placed;
+		}
+	}
+}
+
 void requests_release(struct requests *s)
 {
 	for (uint32_t i = 0; i < s->capacity; i++)

@@ -20,6 +20,7 @@ struct requests {
 	uint32_t *free_slot;   /* [capacity] */
 	struct idmap *by_seq;  /* seq -> slot */
 	uint64_t last_seq;
+	uint64_t beat; /* number of the last beat to any worker */
 	uint32_t count[RQ__STATES];
 	struct request_list queued, placing, done;
 	uint64_t replays; /* counters, for metrics */
@@ -38,6 +39,10 @@ struct request *requests_add(struct requests *s);
 struct request *requests_find(const struct requests *s, uint64_t seq);
 /* Called by request_move: lists and counts follow the state. */
 void requests_moved(struct requests *s, struct request *r, enum request_state from);
+/* What w was told of and has not given back, as struct wire_held, and how much of it is
+ * promised to requests that w does not know yet. */
+void requests_held(const struct requests *s, const struct worker_view *w,
+	struct sink *held, uint32_t *n_placed);
 /* Frees those that are DONE, detached and without claims. */
 void requests_reap(struct requests *s);
 /* Those that wait for workers or will. */

@@ -66,8 +66,9 @@ struct router {
 	struct call *calls; /* all that were not ended, newest first */
 	uint32_t n_calls;
 
-	void *msg;       /* any decoded message */
-	struct sink out; /* any encoded message */
+	void *msg;        /* any decoded message */
+	struct sink out;  /* any encoded message */
+	struct sink held; /* of a beat */
 	struct router_ask ask[ROUTER_ASKS_MAX];
 	uint64_t last_ask;
 	uint64_t peers_gone; /* acknowledgements of peer_down */
@@ -77,9 +78,10 @@ struct router {
 	uint64_t ignored_set[64]; /* hashes of sets of names that were logged */
 	uint32_t n_ignored_sets;
 	uint64_t stall_check_ns;   /* when stalled requests are looked for again */
-	uint64_t role_since_ns[2]; /* prefill, decode: since when none is usable; 0: one
-				      is */
+	uint64_t role_since_ns[2]; /* prefill, decode: since when (clock_ran_ns) none is
+				      usable; 0: one is */
 	uint64_t notify_due_ns;
+	uint64_t slept_ns;        /* that was said */
 	uint64_t socket_check_ns; /* when its file is looked at again */
 	bool socket_lost;         /* no worker can join */
 

@@ -20,6 +20,8 @@ const char *sched_why_text(enum sched_why why)
 		return "every worker of this role is draining";
 	case SCHED_TOO_LONG:
 		return "no worker serves sequences of this length";
+	case SCHED_STUCK:
+		return "every worker of this role is full and stands still";
 	case SCHED_BUSY:
 		return "every worker of this role is at its limit";
 	}
@@ -50,6 +52,8 @@ static enum sched_why fits(const struct sched_worker *w, const struct sched_dema
 		return SCHED_DRAINING;
 	if (d->tokens > w->len_max)
 		return SCHED_TOO_LONG;
+	if (w->stuck)
+		return SCHED_STUCK;
 	if (w->kept || w->queue == 0 || !has_room(w, d))
 		return SCHED_BUSY;
 	return SCHED_OK;
@@ -107,7 +111,7 @@ int sched_keep(const struct sched_worker *w, uint32_t n, const struct sched_dema
 	int best = -1;
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (!w[i].alive || w[i].draining || w[i].kept ||
+		if (!w[i].alive || w[i].draining || w[i].stuck || w[i].kept ||
 			d->tokens > w[i].len_max || w[i].slots_all == 0 ||
 			w[i].pages_all < d->pages)
 			continue;

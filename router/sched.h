@@ -10,6 +10,7 @@ struct sched_worker {
 	uint64_t key; /* hash of id and incarnation, for ties */
 	bool alive;   /* said hello, heard of lately */
 	bool draining;
+	bool stuck;     /* nothing is free there and nothing moves */
 	bool kept;      /* for another request, which waits for its room */
 	bool untouched; /* this router holds nothing there */
 	/* State slots and KV pages: this router's share of what is free, what the worker
@@ -35,6 +36,7 @@ enum sched_why {
 	SCHED_NO_WORKER, /* none of this role is known and alive */
 	SCHED_DRAINING,  /* all that live are draining */
 	SCHED_TOO_LONG,  /* none serves sequences of this length */
+	SCHED_STUCK,     /* some could, if they came to life again */
 	SCHED_BUSY,      /* some could, later */
 };
 

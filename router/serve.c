@@ -80,6 +80,7 @@ static void turn(void *ctx)
 	struct router *rt = ctx;
 	uint64_t now = clock_ns();
 
+	clock_look();
 	dispatch_losses(rt, now);
 	if (rt->dispatch_due) {
 		rt->dispatch_due = false;
@@ -104,7 +105,11 @@ static void on_tick(void *ctx)
 {
 	struct router *rt = ctx;
 	uint64_t now = clock_ns();
+	uint64_t slept = clock_slept(&rt->slept_ns);
 
+	if (slept > 0)
+		log_warn("this process did not run for %llu ms",
+			(unsigned long long)(slept / NS_PER_MS));
 	router_wake(rt);
 	call_keepalive(rt, now);
 	control_turn(rt, now);
@@ -118,7 +123,7 @@ static void on_tick(void *ctx)
 
 static void on_beat(void *ctx)
 {
-	link_beat(ctx);
+	link_beat_all(ctx);
 }
 
 static const struct request_ops ops = {
@@ -226,7 +231,8 @@ static void make_tables(struct router *rt)
 	rt->requests.salt = rt->incarnation;
 	rt->msg = mem_alloc(1, wire_size_max());
 	sink_init(&rt->out, WIRE_MAX_BYTES);
-	rt->role_since_ns[0] = rt->role_since_ns[1] = clock_ns();
+	sink_init(&rt->held, WIRE_MAX_BYTES);
+	rt->role_since_ns[0] = rt->role_since_ns[1] = clock_ran_ns();
 }
 
 static status start_http(struct router *rt, struct err *err)
@@ -325,6 +331,7 @@ static void stop(struct router *rt)
 		fleet_destroy(rt->fleet);
 	}
 	sink_release(&rt->out);
+	sink_release(&rt->held);
 	mem_free(rt->msg);
 	mem_free(rt->names_text);
 	if (rt->tokenizer != NULL)

@@ -29,9 +29,23 @@ void clock_look(void)
 		atomic_fetch_add_explicit(&slept_ns, now - last, memory_order_relaxed);
 }
 
+uint64_t clock_slept(uint64_t *known)
+{
+	uint64_t before = *known;
+
+	clock_look();
+	*known = atomic_load_explicit(&slept_ns, memory_order_relaxed);
+	return *known - before;
+}
+
 uint64_t clock_ran_ns(void)
 {
-	return clock_ns() - atomic_load_explicit(&slept_ns, memory_order_relaxed);
+	return clock_ran_of(clock_ns());
+}
+
+uint64_t clock_ran_of(uint64_t now)
+{
+	return now - atomic_load_explicit(&slept_ns, memory_order_relaxed);
 }
 
 uint64_t clock_ran_since(uint64_t began)

@@ -30,6 +30,7 @@ struct loop_timer {
 	struct loop *loop; /* NULL: not running. The rest belongs to loop_timer.c */
 	uint64_t due_ns;
 	uint64_t repeat_ns;
+	uint64_t began_ns, patience_ns; /* of loop_timer_wait; 0: it is none */
 	struct loop_timer *child, *next, *prev;
 };
 
@@ -37,6 +38,11 @@ struct loop_timer {
  * plus what the turn takes; a repeat that was missed is skipped, not made up for. */
 void loop_timer_start(struct loop *l, struct loop_timer *t, uint64_t delay_ms,
 	uint64_t repeat_ms, void (*fn)(void *ctx), void *ctx);
+/* Once, for a wait that ends with a verdict about somebody else: time in which this
+ * process did not run does not count (clock_ran_ns, whose clock_look must come from a
+ * repeating timer of this loop; without one it is loop_timer_start). */
+void loop_timer_wait(struct loop *l, struct loop_timer *t, uint64_t delay_ms,
+	void (*fn)(void *ctx), void *ctx);
 void loop_timer_stop(struct loop_timer *t);
 bool loop_timer_running(const struct loop_timer *t);
 

@@ -88,7 +88,24 @@ void loop_timer_start(struct loop *l, struct loop_timer *t, uint64_t delay_ms,
 	t->fn = fn;
 	t->ctx = ctx;
 	t->repeat_ns = repeat_ms * NS_PER_MS;
+	t->patience_ns = 0;
 	heap_add(l, t, clock_ns() + delay_ms * NS_PER_MS);
+}
+
+void loop_timer_wait(struct loop *l, struct loop_timer *t, uint64_t delay_ms,
+	void (*fn)(void *ctx), void *ctx)
+{
+	loop_timer_start(l, t, delay_ms, 0, fn, ctx);
+	t->began_ns = clock_ran_ns();
+	t->patience_ns = delay_ms * NS_PER_MS;
+}
+
+/* What is left of a wait when this process slept meanwhile. */
+static uint64_t wait_left(const struct loop_timer *t)
+{
+	uint64_t ran = t->patience_ns > 0 ? clock_ran_since(t->began_ns) : 0;
+
+	return t->patience_ns > ran ? t->patience_ns - ran : 0;
 }
 
 void loop_timer_stop(struct loop_timer *t)
@@ -113,8 +130,14 @@ static void on_due(uv_timer_t *h)
 	while (l->timers != NULL && l->timers->due_ns <= now) {
 		struct loop_timer *t = l->timers;
 
+		uint64_t left_ns = wait_left(t);
+
 		heap_remove(l, t);
 		t->loop = NULL;
+		if (left_ns > 0) {
+			heap_add(l, t, now + left_ns);
+			continue;
+		}
 		if (t->repeat_ns > 0) {
 			uint64_t next = t->due_ns + t->repeat_ns;
 

@@ -119,7 +119,7 @@ status lease_grant(struct leases *t, const struct lease *terms, uint64_t lifetim
 	uint32_t n_readers, uint64_t *generation)
 {
 	uint64_t first = t->last_generation + 1;
-	uint64_t expires_ns = clock_ns() + lifetime_ns;
+	uint64_t expires_ns = clock_ran_ns() + lifetime_ns;
 
 	assert(terms->n_pages == CEIL_DIV(terms->n_tokens, PAGE_TOKENS));
 	assert(n_readers > 0);
@@ -192,7 +192,7 @@ status lease_done(struct leases *t, uint64_t generation, uint64_t link, struct e
 static void unclaim(struct leases *t, struct lease *l, uint64_t lifetime_ns)
 {
 	l->claimer = 0;
-	l->expires_ns = clock_ns() + lifetime_ns;
+	l->expires_ns = clock_ran_ns() + lifetime_ns;
 	if (l->released)
 		let_go(t, l);
 }
@@ -234,11 +234,20 @@ bool lease_release(struct leases *t, uint64_t generation)
 
 void lease_renew_owner(struct leases *t, uint64_t owner, uint64_t lifetime_ns)
 {
-	uint64_t expires_ns = clock_ns() + lifetime_ns;
+	uint64_t expires_ns = clock_ran_ns() + lifetime_ns;
 
 	for (uint32_t i = 0; i < t->capacity; i++)
-		if (t->entries[i].generation != 0 && t->entries[i].owner == owner)
+		if (t->entries[i].generation != 0 && t->entries[i].owner == owner &&
+			!t->entries[i].disowned)
 			t->entries[i].expires_ns = expires_ns;
+}
+
+void lease_disown(struct leases *t, uint64_t generation)
+{
+	struct lease *l = lease_find(t, generation);
+
+	if (l != NULL)
+		l->disowned = true;
 }
 
 uint32_t lease_expire(struct leases *t, uint64_t now_ns)

@@ -2,7 +2,9 @@
  * pages and slot, the exact number of tokens it covers, and a generation that never
  * repeats in this incarnation. Control thread only.
  *
- * 1. Unclaimed at expiry: freed. Traffic of the router that owns it renews it.
+ * 1. Unclaimed at expiry: freed. Traffic of the router that owns it renews it, unless
+ * that router said that it knows nothing of it (disown). Expiry is of clock_ran_ns: an
+ * owner could not be heard while this process did not run.
  * 2. A claim ends with done (freed), or with the end of the claimer's link or its giving
  *    back (unclaimed again, with a fresh expiry). Until then time alone never frees it.
  * 3. release frees an unclaimed lease; of a claimed one it is remembered and takes
@@ -26,6 +28,7 @@ struct lease {
 	uint64_t expires_ns;
 	uint64_t claimer; /* link id, 0: unclaimed */
 	bool released;
+	bool disowned;
 };
 
 struct leases;
@@ -52,6 +55,8 @@ void lease_link_lost(struct leases *t, uint64_t link, uint64_t lifetime_ns);
 /* false: no such lease (it may have ended already). */
 bool lease_release(struct leases *t, uint64_t generation);
 void lease_renew_owner(struct leases *t, uint64_t owner, uint64_t lifetime_ns);
+/* It is not renewed any more: it ends by its reader, or with time. */
+void lease_disown(struct leases *t, uint64_t generation);
 /* Frees what has expired; calls on_freed for every lease that ends by any way. */
 uint32_t lease_expire(struct leases *t, uint64_t now_ns);
 void leases_on_freed(

@@ -94,6 +94,12 @@ struct wire_logprob {
 	uint32_t token;
 	float logprob;
 };
+struct wire_held {
+	uint64_t seq;
+	uint32_t attempt;
+	uint32_t zero;
+};
+_Static_assert(sizeof(struct wire_held) == 16, "records are dense");
 _Static_assert(sizeof(struct wire_token) == 24, "records are dense");
 _Static_assert(sizeof(struct wire_first) == 16, "records are dense");
 _Static_assert(sizeof(struct wire_bias) == 8, "records are dense");

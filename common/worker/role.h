@@ -44,6 +44,10 @@ struct role {
 	bool (*drained)(const void *self);
 	/* A router is gone: what it asked for ends unseen; leases run out by time. */
 	void (*router_lost)(void *self, uint64_t router);
+	/* The beat `number` of its router names this request; false: it is not held. */
+	bool (*named)(void *self, struct wire_request r, uint64_t number);
+	/* After all of them: what of this router was not named is not wanted any more. */
+	void (*unnamed)(void *self, uint64_t router, uint64_t number);
 	/* Another worker is gone (protocol: peer_down). NULL: of no interest. */
 	void (*peer_down)(void *self, struct bytes id, uint64_t incarnation);
 	struct role_load (*load)(const void *self);

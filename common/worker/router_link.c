@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/worker/dispatch.h"
+#include "common/worker/held.h"
 #include "common/worker/worker.h"
 
 #include <stdio.h>
@@ -35,6 +36,7 @@ static void move(struct router_link *l, enum link_state next, const char *why)
 			why);
 	l->state = next;
 	l->full = false;
+	l->says_placed = false;
 	if (next != LINK_LIVE)
 		l->incarnation = 0;
 	if (gone != 0)
@@ -88,10 +90,22 @@ static void say_hello(struct router_link *l, uint64_t now_ns)
 		.has_gpus = true,
 		.gpus = bytes_of_str(w->conf->gpus),
 		.has_draining = true,
-		.draining = !service_accepts(w)};
+		.draining = !service_accepts(w),
+		.has_reconciles = true,
+		.reconciles = 1};
 
 	router_link_send(l, MSG_hello, &m);
 	l->hello_due_ns = now_ns + beats_ns(l, HELLO_BEATS);
+}
+
+/* Requests and leases know their router by its incarnation alone. */
+static bool is_connected(const struct routers *s, uint64_t incarnation)
+{
+	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
+		if (s->link[i].state == LINK_LIVE &&
+			s->link[i].incarnation == incarnation)
+			return true;
+	return false;
 }
 
 static void on_hello(struct router_link *l, const struct msg_hello *m)
@@ -114,6 +128,12 @@ static void on_hello(struct router_link *l, const struct msg_hello *m)
 		return; /* it answers a hello that was repeated */
 	if (l->state == LINK_LIVE)
 		move(l, LINK_HELLO, "another incarnation answers");
+	if (is_connected(l->set, m->incarnation)) {
+		log_warn("router %s says that it is incarnation %016llx, which is "
+			 "connected already: ignored",
+			l->name, (unsigned long long)m->incarnation);
+		return;
+	}
 	l->barred_ns = 0;
 	l->renewed_ns = 0;
 	move(l, LINK_LIVE, "hello answered");
@@ -142,8 +162,16 @@ static void on_refused(
 
 static void on_beat(struct router_link *l, const struct msg_beat *m)
 {
-	if (m->incarnation != l->incarnation)
+	if (m->incarnation != l->incarnation) {
 		move(l, LINK_HELLO, "a beat of another incarnation");
+		return;
+	}
+	if (m->has_seen && m->has_placed) {
+		l->says_placed = true;
+		l->seen = m->seen;
+		l->placed = m->placed;
+	}
+	held_compare(l->set->w, l->incarnation, m);
 }
 
 /* Decodes into set->msg; NULL when it was refused (and logged). */
@@ -179,11 +207,12 @@ static void on_message(
 	(void)conn;
 	if (wm == NULL)
 		return;
-	l->heard_ns = clock_ns();
+	clock_look(); /* what is heard after a sleep is not heard before it */
+	l->heard_ns = clock_ran_ns();
 	if (type == MSG_hello)
 		on_hello(l, l->set->msg);
 	else if (type == MSG_refused)
-		on_refused(l, l->set->msg, l->heard_ns);
+		on_refused(l, l->set->msg, clock_ns());
 	else if (l->state != LINK_LIVE)
 		log_debug("router %s: %s before hello ignored", l->name, wm->name);
 	else if (type == MSG_beat)
@@ -197,9 +226,9 @@ static void on_connect(void *ctx, int conn)
 	struct router_link *l = ctx;
 
 	(void)conn;
-	l->heard_ns = clock_ns();
+	l->heard_ns = clock_ran_ns();
 	move(l, LINK_HELLO, "connected");
-	say_hello(l, l->heard_ns);
+	say_hello(l, clock_ns());
 }
 
 static void on_disconnect(void *ctx, int conn)
@@ -260,12 +289,13 @@ void router_link_turn(struct router_link *l, uint64_t now_ns)
 {
 	const struct worker *w = l->set->w;
 	uint64_t lease_ns = w->conf->lease_ms * NS_PER_MS;
+	uint64_t lost_ns = w->conf->lost_ms * NS_PER_MS;
 
 	if (l->bus == NULL)
 		return;
 	if (l->state == LINK_LIVE && l->full)
 		move(l, LINK_HELLO, "its queue is full");
-	if (l->state == LINK_LIVE && now_ns - l->heard_ns > w->conf->lost_ms * NS_PER_MS)
+	if (l->state == LINK_LIVE && clock_ran_since(l->heard_ns) > lost_ns)
 		move(l, LINK_HELLO, "silent");
 	if (l->state == LINK_LIVE &&
 		l->heard_ns - l->renewed_ns > lease_ns / RENEW_PART) {
@@ -275,4 +305,10 @@ void router_link_turn(struct router_link *l, uint64_t now_ns)
 	if ((l->state == LINK_HELLO || l->state == LINK_BARRED) &&
 		now_ns >= l->hello_due_ns)
 		say_hello(l, now_ns);
+}
+
+bool router_link_owes(const struct router_link *l)
+{
+	return l->state == LINK_LIVE && l->says_placed &&
+	       (l->seen < l->set->drain_beat || l->placed > 0);
 }

@@ -139,7 +139,9 @@ static void beat(void *ctx)
 		.has_queued = true,
 		.queued = load.queued,
 		.has_transport = w->transport[0] != 0,
-		.transport = bytes_of_str(w->transport)};
+		.transport = bytes_of_str(w->transport),
+		.has_number = true,
+		.number = ++s->beats};
 
 	routers_broadcast(s, MSG_beat, &m);
 }
@@ -153,7 +155,6 @@ status routers_create(
 	s->w = w;
 	s->net = net;
 	s->msg = mem_alloc(1, wire_size_max());
-	s->last_turn_ns = clock_ns();
 	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
 		s->link[i].set = s;
 	sink_init(&s->out, WIRE_MAX_BYTES);
@@ -209,24 +210,31 @@ uint32_t routers_live(const struct routers *s)
 	return n;
 }
 
-/* A process that was stopped itself heard nobody: silence counts from when it runs
- * again. */
-static void forgive_own_sleep(struct routers *s, uint64_t now_ns)
+bool routers_owes(const struct routers *s, uint64_t incarnation)
 {
-	uint64_t slept = now_ns - s->last_turn_ns;
-
-	s->last_turn_ns = now_ns;
-	if (slept < s->w->conf->lost_ms * NS_PER_MS / 2)
-		return;
-	log_warn("this process did not run for %llu ms",
-		(unsigned long long)(slept / NS_PER_MS));
 	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
-		s->link[i].heard_ns = now_ns;
+		if (s->link[i].state == LINK_LIVE &&
+			s->link[i].incarnation == incarnation)
+			return router_link_owes(&s->link[i]);
+	return false;
+}
+
+bool routers_owe(const struct routers *s)
+{
+	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
+		if (router_link_owes(&s->link[i]))
+			return true;
+	return false;
+}
+
+void routers_drain(struct routers *s)
+{
+	s->drain_beat = s->beats + 1;
+	beat(s);
 }
 
 void routers_turn(struct routers *s, uint64_t now_ns)
 {
-	forgive_own_sleep(s, now_ns);
 	for (uint32_t i = 0; i < ROUTERS_MAX; i++)
 		router_link_turn(&s->link[i], now_ns);
 }

@@ -28,6 +28,12 @@ void routers_destroy(struct routers *s);
 bool routers_send(struct routers *s, uint64_t incarnation, uint8_t type, const void *msg);
 void routers_broadcast(struct routers *s, uint8_t type, const void *msg);
 uint32_t routers_live(const struct routers *s);
+/* Says to all that this worker drains; what they answer counts from here. */
+void routers_drain(struct routers *s);
+/* This router (any) may still send what it placed here before it knew of the drain. A
+ * router that does not say what it placed owes nothing. */
+bool routers_owes(const struct routers *s, uint64_t incarnation);
+bool routers_owe(const struct routers *s);
 /* Each turn: routers that fell silent or full. */
 void routers_turn(struct routers *s, uint64_t now_ns);
 

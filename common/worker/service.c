@@ -16,6 +16,18 @@ bool service_accepts(const struct worker *w)
 	return w->service.state == SERVING;
 }
 
+bool service_takes(const struct worker *w, uint64_t router)
+{
+	return service_accepts(w) ||
+	       (w->service.state == DRAINING && w->service.give_up_ns == 0 &&
+		       routers_owes(w->routers, router));
+}
+
+static bool idle(const struct worker *w)
+{
+	return w->role->drained(w->self) && !routers_owe(w->routers);
+}
+
 static void begin(struct worker *w, uint64_t timeout_ms, const char *reason)
 {
 	struct service *s = &w->service;
@@ -23,8 +35,10 @@ static void begin(struct worker *w, uint64_t timeout_ms, const char *reason)
 	s->give_up_ns = 0;
 	s->deadline_ns = timeout_ms > 0 ? clock_ns() + timeout_ms * NS_PER_MS : 0;
 	snprintf(s->reason, sizeof(s->reason), "%s", reason);
-	if (s->state == SERVING)
+	if (s->state == SERVING) {
 		s->state = DRAINING;
+		routers_drain(w->routers);
+	}
 	log_info("draining reason='%s' timeout_ms=%llu", reason,
 		(unsigned long long)timeout_ms);
 	notify_status("draining: %s", reason);
@@ -58,7 +72,7 @@ static void cut(struct worker *w, const char *why)
 
 	s->give_up_ns = clock_ns() + CUT_GRACE_NS;
 	s->deadline_ns = 0;
-	if (w->role->drained(w->self))
+	if (idle(w))
 		return;
 	s->cut = true;
 	log_warn("cutting the work that is left: %s", why);
@@ -119,7 +133,7 @@ void service_turn(struct worker *w, uint64_t now_ns)
 		return;
 	if (s->deadline_ns != 0 && now_ns >= s->deadline_ns)
 		cut(w, "the time for draining is over");
-	empty = w->role->drained(w->self);
+	empty = s->give_up_ns != 0 ? w->role->drained(w->self) : idle(w);
 	if (s->state == DRAINING &&
 		(empty || (s->give_up_ns != 0 && now_ns >= s->give_up_ns)))
 		say_drained(w);

@@ -1,7 +1,11 @@
 /* Whether this worker takes new work, and how it ends.
  *
- *   SERVING --drain--> DRAINING --nothing held--> DRAINED --(signal) exit
- *      ^------undrain-----+--------------------------+
+ *   SERVING --drain--> DRAINING --nothing held or placed--> DRAINED --(signal) exit
+ *      ^------undrain-----+------------------------------------+
+ *
+ * What a router placed here, for instance a decode worker reserved for a prompt that is
+ * in prefill elsewhere, is work of this worker: a drain waits until every router that is
+ * connected has said, after it heard of the drain, that nothing more will come.
  *
  * A drain by message stops at DRAINED, so that it can be undone; one by signal exits.
  * When a drain runs out of time, what is left is cut (FINISH_DRAINED) and the exit code
@@ -35,7 +39,10 @@ struct service {
 };
 
 struct worker;
+/* New work from anybody; what beats and hello say. */
 bool service_accepts(const struct worker *w);
+/* What this router sends: while it drains, only what was placed here before. */
+bool service_takes(const struct worker *w, uint64_t router);
 /* By message; again while draining: a new deadline. timeout_ms 0: no deadline. */
 void service_drain(struct worker *w, uint64_t timeout_ms, const char *reason);
 void service_undrain(struct worker *w);

@@ -83,10 +83,12 @@ static void on_results(void *ctx, int fd, unsigned events)
 static void turn(void *ctx)
 {
 	struct worker *w = ctx;
-	uint64_t now = clock_ns();
+	uint64_t now;
 
+	clock_look();
+	now = clock_ns();
 	routers_turn(w->routers, now);
-	w->stats.v[STAT_lease_expired] += lease_expire(w->leases, now);
+	w->stats.v[STAT_lease_expired] += lease_expire(w->leases, clock_ran_of(now));
 	tombs_sweep(w->tombs, now);
 	if (!w->device_failed)
 		w->role->turn(w->self);
@@ -121,8 +123,11 @@ static void tick(void *ctx)
 	struct worker *w = ctx;
 	uint64_t every = notify_watchdog_ms();
 	uint64_t now = clock_ns();
+	uint64_t slept = clock_slept(&w->slept_ns);
 
-	clock_look();
+	if (slept > 0)
+		log_warn("this process did not run for %llu ms",
+			(unsigned long long)(slept / NS_PER_MS));
 	check_device(w);
 	if (every == 0 || now < w->notify_due_ns || w->device_failed)
 		return;

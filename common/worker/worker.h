@@ -37,6 +37,7 @@ struct worker {
 	struct loop_fd *results;
 	struct loop_timer tick;
 	uint64_t notify_due_ns;
+	uint64_t slept_ns; /* that was said */
 	struct bus_net *net;
 	struct routers *routers;
 

@@ -88,8 +88,8 @@ void exporter_admit(struct exporter *x, int fd)
 	}
 	x->last_link++;
 	x->n_links++;
-	loop_timer_start(x->side.loop, &e->open_timeout, x->side.timeout_ms, 0,
-		on_open_timeout, e);
+	loop_timer_wait(
+		x->side.loop, &e->open_timeout, x->side.timeout_ms, on_open_timeout, e);
 }
 
 status exporter_create(struct exporter **out, const struct xfer_side *side,

@@ -97,7 +97,7 @@ static void claim(void *ctx)
 	p->claim_unanswered = true;
 	set_state(p, PULL_CLAIMING);
 	link_send(p->peer->link, MSG_claim, &m, -1);
-	loop_timer_start(p->importer->side.loop, &p->timer, claim_timeout_ms(p), 0,
+	loop_timer_wait(p->importer->side.loop, &p->timer, claim_timeout_ms(p),
 		on_claim_timeout, p);
 }
 

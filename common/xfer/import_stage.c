@@ -90,7 +90,7 @@ static void watch_answers(struct stage *s)
 	if (count(s, BUFFER_FETCHING, NULL) + count(s, BUFFER_ORPHAN, NULL) == 0)
 		loop_timer_stop(&s->deadline);
 	else
-		loop_timer_start(m->side.loop, &s->deadline, m->side.timeout_ms, 0,
+		loop_timer_wait(m->side.loop, &s->deadline, m->side.timeout_ms,
 			on_deadline, s->peer);
 }
 

@@ -354,8 +354,8 @@ status peer_start(
 		.importer = m, .state = PEER_CONNECTING, .incarnation = p->incarnation};
 	memcpy(peer->id, p->worker_id, strlen(p->worker_id));
 	memcpy(peer->path, p->link_path, strlen(p->link_path));
-	loop_timer_start(
-		m->side.loop, &peer->deadline, m->side.timeout_ms, 0, on_deadline, peer);
+	loop_timer_wait(
+		m->side.loop, &peer->deadline, m->side.timeout_ms, on_deadline, peer);
 	loop_timer_start(m->side.loop, &peer->retry, 0, 0, try_connect, peer);
 	*out = peer;
 	return ST_OK;

@@ -48,6 +48,8 @@ static inline struct msg_hello hello_of(
 		.link_path = BYTES_STR("/run/baton/link"),
 		.has_len_max = true,
 		.len_max = 4096,
+		.has_reconciles = true,
+		.reconciles = 1,
 	};
 }
 

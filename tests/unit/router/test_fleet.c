@@ -216,7 +216,7 @@ static struct sched_worker view_of(const struct fleet *f, uint8_t role)
 	struct sched_worker w[FLEET_WORKERS_MAX];
 	uint32_t index[FLEET_WORKERS_MAX];
 
-	assert_int_equal(fleet_snapshot(f, role, w, index), 1);
+	assert_int_equal(fleet_snapshot(f, role, 0, w, index), 1);
 	return w[0];
 }
 
@@ -262,7 +262,7 @@ static void several_routers_share_what_the_worker_says_is_free(void **state)
 	struct sched_worker v;
 
 	(void)state;
-	fleet_beat(w, &beat);
+	fleet_beat(w, &beat, 0);
 	assert_int_equal(w->stats.v[STAT_decode_rows_max], 9);
 	v = view_of(f, WIRE_DECODE);
 	assert_int_equal(v.slots, 1);
@@ -276,7 +276,7 @@ static void several_routers_share_what_the_worker_says_is_free(void **state)
 	assert_false(view_of(f, WIRE_DECODE).untouched);
 	fleet_unhold(w, &one);
 	beat.routers = 1;
-	fleet_beat(w, &beat);
+	fleet_beat(w, &beat, 0);
 	v = view_of(f, WIRE_DECODE);
 	assert_int_equal(v.slots, 4); /* our own book is exact then */
 	fleet_destroy(f);
@@ -291,7 +291,7 @@ static void a_worker_that_refused_is_left_alone_until_it_speaks(void **state)
 	(void)state;
 	w->full = true;
 	assert_int_equal(view_of(f, WIRE_DECODE).queue, 0);
-	fleet_beat(w, &beat);
+	fleet_beat(w, &beat, 0);
 	assert_int_equal(view_of(f, WIRE_DECODE).queue, fleet_defaults.queue_max);
 	fleet_destroy(f);
 }
@@ -303,11 +303,11 @@ static void a_beat_says_whether_it_drains(void **state)
 	struct worker_view *w = join(f, "d0", 1, WIRE_DECODE, 0);
 
 	(void)state;
-	fleet_beat(w, &beat);
+	fleet_beat(w, &beat, 0);
 	assert_true(view_of(f, WIRE_DECODE).draining);
 	assert_int_equal(fleet_usable(f, WIRE_DECODE), 0);
 	beat.draining = 0;
-	fleet_beat(w, &beat);
+	fleet_beat(w, &beat, 0);
 	assert_int_equal(fleet_usable(f, WIRE_DECODE), 1);
 	fleet_destroy(f);
 }

@@ -74,40 +74,6 @@ static void a_beat_must_be_of_the_incarnation_that_said_hello(void **state)
 
 /* ---- a request over the wire ---- */
 
-static void start_request(struct wired *x, struct request **out)
-{
-	struct msg_prefill m = {0};
-
-	*out = add_request(x);
-	dispatch_turn(&x->rt, clock_ns());
-	assert_int_equal((*out)->state, RQ_PREFILL);
-	listen_for(x, 1);
-	read_newest(&x->a, MSG_prefill, &m);
-	assert_int_equal(m.router, 0xABC);
-	assert_int_equal(m.seq, (*out)->seq);
-	assert_int_equal(m.n_prompt, 3);
-	assert_int_equal(wire_count(m.ids, uint32_t), 3);
-	assert_int_equal(wire_u32(m.ids, 2), 13);
-}
-
-static void say_prefilled(struct wired *x, const struct request *r)
-{
-	const uint32_t page = 4;
-	struct wire_first first = {.token = 21};
-	struct msg_prefilled m = {
-		.router = 0xABC,
-		.seq = r->seq,
-		.attempt = r->attempt,
-		.lease = 77,
-		.pages = {(const uint8_t *)&page, sizeof(page)},
-		.slot = 2,
-		.n_tokens = 3,
-		.first = {(const uint8_t *)&first, sizeof(first)},
-	};
-
-	say(&x->a, MSG_prefilled, &m);
-}
-
 static void a_request_is_led_from_one_worker_to_the_other(void **state)
 {
 	struct wired *x = *state;
@@ -216,27 +182,6 @@ static void the_end_of_a_connection_is_told_to_the_others(void **state)
 	assert_int_equal(fleet_count(x->rt.fleet), 1);
 }
 
-/* It thought us lost and forgot our requests, but it lives: nobody else is told. */
-static void a_second_hello_ends_what_the_worker_held(void **state)
-{
-	struct wired *x = *state;
-	struct msg_hello m = hello_of("p0", 7, WIRE_PREFILL);
-	uint32_t heard_by_b;
-	struct request *r;
-
-	both_join(x);
-	start_request(x, &r);
-	heard_by_b = x->b.n_heard;
-	say(&x->a, MSG_hello, &m);
-	listen_for(x, 2); /* a cancel, in case it did not forget; and a hello */
-	assert_int_equal(x->a.heard[x->a.n_heard - 2], MSG_cancel);
-	assert_int_equal(newest(&x->a), MSG_hello);
-	assert_int_equal(r->state, RQ_DONE);
-	assert_int_equal(fleet_count(x->rt.fleet), 2);
-	assert_int_equal(x->b.n_heard, heard_by_b);
-	assert_int_equal(fleet_at(x->rt.fleet, 0)->held_slots, 0);
-}
-
 static void a_worker_that_cannot_be_reached_is_lost(void **state)
 {
 	struct wired *x = *state;
@@ -245,7 +190,7 @@ static void a_worker_that_cannot_be_reached_is_lost(void **state)
 	both_join(x);
 	w = fleet_at(x->rt.fleet, 0);
 	w->n_peer = 3; /* a routing id that nobody has */
-	link_beat(&x->rt);
+	link_beat_all(&x->rt);
 	assert_true(w->broken);
 	dispatch_losses(&x->rt, clock_ns());
 	assert_int_equal(fleet_count(x->rt.fleet), 1);
@@ -296,7 +241,6 @@ int main(void)
 		WIRED(another_worker_has_no_say_in_a_request),
 		WIRED(a_refusal_for_want_of_room_waits_and_the_worker_is_spared),
 		WIRED(the_end_of_a_connection_is_told_to_the_others),
-		WIRED(a_second_hello_ends_what_the_worker_held),
 		WIRED(a_worker_that_cannot_be_reached_is_lost),
 		WIRED(a_queue_without_workers_ends_when_none_came_back),
 		WIRED(nobody_waits_longer_than_the_queue_allows),

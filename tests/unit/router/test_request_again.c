@@ -70,9 +70,59 @@ static void a_replay_forgets_how_far_it_had_come(void **state)
 	rig_close(&g);
 }
 
+/* What it was told before may still be there, or have left a tombstone. */
+static void a_decode_worker_that_was_lost_is_told_of_another_attempt(void **state)
+{
+	struct request_route route;
+	struct rig g;
+	struct request *r;
+
+	(void)state;
+	rig_open(&g);
+	r = rig_request(&g, 10);
+	rig_drive(&g, r, RQ_HANDOVER);
+	request_worker_lost(r, g.d, "d0 was lost");
+	assert_int_equal(r->state, RQ_PLACE);
+	assert_int_equal(r->attempt, 2);
+	route = rig_route(&g, r);
+	rig_move(r, EV_PLACED, &route);
+	rig_sent(&g, "adopt d0;");
+	request_freed(r, g.d, 1); /* of what it had */
+	assert_int_equal(r->state, RQ_HANDOVER);
+	assert_true(request_claims(r, g.d, 2));
+	request_cancel(r);
+	rig_sent(&g, "cancel d0;release p0;");
+	rig_free_all(&g, r);
+	rig_close(&g);
+}
+
+/* The lease is of the first attempt whatever the number is by now. */
+static void a_lease_that_ended_is_missed_in_a_later_attempt(void **state)
+{
+	struct rig g;
+	struct request *r;
+
+	(void)state;
+	rig_open(&g);
+	g.set.max_replays = 1;
+	r = rig_request(&g, 10);
+	rig_drive(&g, r, RQ_HANDOVER);
+	request_worker_lost(r, g.d, "d0 was lost");
+	assert_int_equal(r->state, RQ_PLACE);
+	request_freed(r, g.p, 1);
+	assert_int_equal(r->state, RQ_QUEUED);
+	assert_int_equal(r->replays, 1);
+	assert_int_equal(g.p->held_slots, 0);
+	request_cancel(r);
+	rig_close(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			a_decode_worker_that_was_lost_is_told_of_another_attempt),
+		cmocka_unit_test(a_lease_that_ended_is_missed_in_a_later_attempt),
 		cmocka_unit_test(routers_that_met_at_a_full_worker_come_back_apart),
 		cmocka_unit_test(a_replay_forgets_how_far_it_had_come),
 	};

@@ -137,6 +137,7 @@ static inline int setup(void **state)
 	rt->requests.n_vocab = 5000;
 	rt->msg = mem_alloc(1, wire_size_max());
 	sink_init(&rt->out, WIRE_MAX_BYTES);
+	sink_init(&rt->held, WIRE_MAX_BYTES);
 	assert_int_equal(link_open(rt, &err), ST_OK);
 	loop_timer_start(rt->loop, &x->watchdog, WATCHDOG_MS, 0, on_watchdog, x);
 	connect_peer(x, &x->a, "p0#7");
@@ -160,6 +161,7 @@ static inline int teardown(void **state)
 	requests_release(&x->rt.requests);
 	fleet_destroy(x->rt.fleet);
 	sink_release(&x->rt.out);
+	sink_release(&x->rt.held);
 	sink_release(&x->a.body);
 	sink_release(&x->b.body);
 	mem_free(x->rt.msg);
@@ -225,15 +227,16 @@ static inline void both_join(struct wired *x)
 {
 	struct msg_hello p = hello_of("p0", 7, WIRE_PREFILL);
 	struct msg_hello d = hello_of("d0", 8, WIRE_DECODE);
-	struct msg_hello got = {0};
+	struct msg_beat got = {0};
 
 	say(&x->a, MSG_hello, &p);
-	listen_for(x, 1);
+	listen_for(x, 2);
 	say(&x->b, MSG_hello, &d);
-	listen_for(x, 1);
-	read_newest(&x->a, MSG_hello, &got);
-	assert_int_equal(got.role, WIRE_ROUTER);
+	listen_for(x, 2);
+	assert_int_equal(x->a.heard[x->a.n_heard - 2], MSG_hello);
+	read_newest(&x->a, MSG_beat, &got);
 	assert_int_equal(got.incarnation, 0xABC);
+	assert_true(got.has_held && got.held.len == 0);
 	assert_int_equal(fleet_count(x->rt.fleet), 2);
 }
 
@@ -249,6 +252,41 @@ static inline struct request *add_request(struct wired *x)
 	r->user = x; /* somebody looks at it: it is not reaped */
 	rig_move(r, EV_PREPARED, NULL);
 	return r;
+}
+
+/* In PREFILL at p0, with d0 reserved. */
+static inline void start_request(struct wired *x, struct request **out)
+{
+	struct msg_prefill m = {0};
+
+	*out = add_request(x);
+	dispatch_turn(&x->rt, clock_ns());
+	assert_int_equal((*out)->state, RQ_PREFILL);
+	listen_for(x, 1);
+	read_newest(&x->a, MSG_prefill, &m);
+	assert_int_equal(m.router, 0xABC);
+	assert_int_equal(m.seq, (*out)->seq);
+	assert_int_equal(m.n_prompt, 3);
+	assert_int_equal(wire_count(m.ids, uint32_t), 3);
+	assert_int_equal(wire_u32(m.ids, 2), 13);
+}
+
+static inline void say_prefilled(struct wired *x, const struct request *r)
+{
+	const uint32_t page = 4;
+	struct wire_first first = {.token = 21};
+	struct msg_prefilled m = {
+		.router = 0xABC,
+		.seq = r->seq,
+		.attempt = r->attempt,
+		.lease = 77,
+		.pages = {(const uint8_t *)&page, sizeof(page)},
+		.slot = 2,
+		.n_tokens = 3,
+		.first = {(const uint8_t *)&first, sizeof(first)},
+	};
+
+	say(&x->a, MSG_prefilled, &m);
 }
 
 #define WIRED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)

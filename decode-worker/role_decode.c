@@ -118,13 +118,16 @@ static void router_lost(void *self, uint64_t router)
 	}
 }
 
-static bool named(void *self, struct wire_request r, uint64_t number)
+static bool named(void *self, struct wire_request r, uint64_t number, bool wanted)
 {
 	struct dw_job *j = dw_find(self, r);
 
-	if (j != NULL)
-		j->named = number;
-	return j != NULL;
+	if (j == NULL)
+		return false;
+	j->named = number;
+	if (!wanted)
+		dw_finish(self, j, FINISH_CANCELLED, NULL);
+	return true;
 }
 
 static void unnamed(void *self, uint64_t router, uint64_t number)

@@ -261,13 +261,16 @@ static void router_lost(void *self, uint64_t router)
 	}
 }
 
-static bool named(void *self, struct wire_request r, uint64_t number)
+static bool named(void *self, struct wire_request r, uint64_t number, bool wanted)
 {
 	struct pw_job *j = pw_find(self, r);
 
-	if (j != NULL)
-		j->named = number;
-	return j != NULL;
+	if (j == NULL)
+		return false;
+	j->named = number;
+	if (!wanted)
+		pw_end(self, j, FINISH_CANCELLED, NULL);
+	return true;
 }
 
 /* An importer may be reading, or about to: leases run out by time. */

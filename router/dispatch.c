@@ -101,10 +101,11 @@ static bool role_gone(const struct router *rt, uint8_t role, uint64_t now_ns)
 	return since != 0 && ran_ns - MIN(since, ran_ns) >= rt->conf->lost_ms * NS_PER_MS;
 }
 
-static bool too_late(const struct router *rt, uint64_t since_ns, uint64_t now_ns)
+static bool too_late(const struct router *rt, const struct request *r, uint64_t now_ns)
 {
 	/* A replay may have begun after the turn's time was read. */
-	uint64_t waited_ns = now_ns - MIN(since_ns, now_ns);
+	uint64_t ran_ns = clock_ran_of(now_ns);
+	uint64_t waited_ns = ran_ns - MIN(r->waits_ns, ran_ns);
 
 	return (double)waited_ns >= rt->conf->queue_timeout_s * (double)NS_PER_S;
 }
@@ -119,7 +120,7 @@ static bool end_queued(struct router *rt, struct request *r, uint64_t now_ns)
 			no_p ? "No prefill worker is up." : "No decode worker is up.");
 		return true;
 	}
-	if (!too_late(rt, r->queued_ns, now_ns))
+	if (!too_late(rt, r, now_ns))
 		return false;
 	end_waiting(rt, r, "overloaded", LIMIT_wait,
 		"No worker had room for this request in time.");
@@ -133,7 +134,7 @@ static bool end_placing(struct router *rt, struct request *r, uint64_t now_ns)
 			rt, r, "no_workers", LIMIT_no_workers, "No decode worker is up.");
 		return true;
 	}
-	if (!too_late(rt, r->place_ns, now_ns))
+	if (!too_late(rt, r, now_ns))
 		return false;
 	end_waiting(rt, r, "overloaded", LIMIT_wait,
 		"No decode worker had room for this request in time.");

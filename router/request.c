@@ -153,6 +153,7 @@ static void note_queued(struct request *r, const void *what)
 {
 	(void)what;
 	r->queued_ns = clock_ns();
+	r->waits_ns = clock_ran_of(r->queued_ns);
 }
 
 /* w NULL: it is gone; m NULL: it did not say why. Routers that found the same worker full
@@ -198,6 +199,7 @@ static void replay(struct request *r, const void *what)
 	r->set->replays++;
 	r->attempt++;
 	r->queued_ns = clock_ns();
+	r->waits_ns = clock_ran_of(r->queued_ns);
 	r->dispatched_ns = r->prefilled_ns = r->adopt_ns = r->adopted_ns = 0;
 }
 

@@ -183,6 +183,7 @@ struct request {
 	 * to adopted_ns they are of one attempt: a replay forgets them. */
 	uint64_t begun_ns, queued_ns, dispatched_ns, prefilled_ns, adopt_ns, adopted_ns,
 		done_ns, place_ns;
+	uint64_t waits_ns; /* for room, since then; clock_ran_ns */
 	uint64_t moved_ns; /* the last event of any kind; clock_ran_ns */
 	uint64_t handover_bytes;
 	char transport[33];
@@ -224,6 +225,8 @@ void request_return(struct request *r, struct worker_view *w, uint32_t attempt);
  * returned. false: nothing was. */
 bool request_absent(
 	struct request *r, struct worker_view *w, uint32_t attempt, uint64_t beat);
+/* Somebody still uses what is held there. */
+bool request_wants(const struct request *r, const struct request_claim *claim);
 /* What w holds, or will hold, for the attempt. */
 bool request_claims(
 	const struct request *r, const struct worker_view *w, uint32_t attempt);

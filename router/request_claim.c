@@ -52,6 +52,26 @@ bool request_claims(
 	return false;
 }
 
+static bool uses_lease(const struct request *q, const struct request *leader,
+	const struct request_claim *claim)
+{
+	return q != NULL && q->lease_seq == leader->seq &&
+	       q->lease_attempt == claim->attempt &&
+	       ((q->leased && q->p == claim->w) || q->giver == claim->w);
+}
+
+bool request_wants(const struct request *r, const struct request_claim *claim)
+{
+	if (claim->attempt == r->attempt &&
+		(r->d == claim->w || (r->p == claim->w && !r->leased)))
+		return true;
+	/* The leases of all choices are one claim of the one that led. */
+	for (uint32_t k = 0; k < MAX(r->n_choices, 1u); k++)
+		if (uses_lease(requests_find(r->set, r->seq + k), r, claim))
+			return true;
+	return false;
+}
+
 static void drop_claim(struct request *r, uint32_t i)
 {
 	fleet_unhold(r->claim[i].w, &r->claim[i].hold);

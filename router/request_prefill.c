@@ -120,6 +120,7 @@ static void begin_answer(struct request *r, const struct msg_prefilled *m, uint3
 	enum request_finish finish = REQUEST_LENGTH;
 
 	r->prefilled_ns = r->place_ns = clock_ns();
+	r->waits_ns = clock_ran_of(r->place_ns);
 	r->pulls_failed = 0;
 	if (r->max_tokens > 0) {
 		if (!request_append(r, first.token))

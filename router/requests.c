@@ -132,8 +132,9 @@ void requests_held(const struct requests *s, const struct worker_view *w,
 		const struct request *r = s->slot[i];
 
 		for (uint32_t k = 0; r != NULL && k < r->n_claims; k++) {
-			struct wire_held h = {
-				.seq = r->seq, .attempt = r->claim[k].attempt};
+			struct wire_held h = {.seq = r->seq,
+				.attempt = r->claim[k].attempt,
+				.wanted = request_wants(r, &r->claim[k])};
 
 			if (r->claim[k].w != w)
 				continue;

@@ -97,7 +97,8 @@ struct wire_logprob {
 struct wire_held {
 	uint64_t seq;
 	uint32_t attempt;
-	uint32_t zero;
+	uint32_t wanted; /* 0: the sender let go of it, and waits for the word that it
+			    ended */
 };
 _Static_assert(sizeof(struct wire_held) == 16, "records are dense");
 _Static_assert(sizeof(struct wire_token) == 24, "records are dense");

@@ -26,7 +26,7 @@ void held_compare(struct worker *w, uint64_t router, const struct msg_beat *m)
 
 		wire_get(m->held, i, &h, sizeof(h));
 		r = (struct wire_request){router, h.seq, h.attempt};
-		if (!w->role->named(w->self, r, m->number))
+		if (!w->role->named(w->self, r, m->number, h.wanted != 0))
 			say_absent(w, r, m->number);
 	}
 	w->role->unnamed(w->self, router, m->number);

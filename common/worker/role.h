@@ -44,8 +44,9 @@ struct role {
 	bool (*drained)(const void *self);
 	/* A router is gone: what it asked for ends unseen; leases run out by time. */
 	void (*router_lost)(void *self, uint64_t router);
-	/* The beat `number` of its router names this request; false: it is not held. */
-	bool (*named)(void *self, struct wire_request r, uint64_t number);
+	/* The beat `number` of its router names this request; false: it is not held. Not
+	 * wanted: as if cancel were said again, which may have come before hello. */
+	bool (*named)(void *self, struct wire_request r, uint64_t number, bool wanted);
 	/* After all of them: what of this router was not named is not wanted any more. */
 	void (*unnamed)(void *self, uint64_t router, uint64_t number);
 	/* Another worker is gone (protocol: peer_down). NULL: of no interest. */

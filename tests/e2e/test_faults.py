@@ -1,5 +1,6 @@
 """Clients that leave, workers that die, drains: nothing hangs, nothing leaks, nothing wrong
 is answered with 200."""
+import concurrent.futures
 import json
 import resource
 import signal
@@ -185,6 +186,40 @@ def test_a_drain_lets_the_stream_end_right(build, tmp_path, who):
         assert finish == "stop" and s.done
         wait_for(lambda: c.rows()[who]["pid"] != pid, 15)
         assert c.rows()[who]["last_exit"] == 0
+
+
+@pytest.mark.parametrize("replays", [0, 1])
+def test_a_drain_waits_for_what_was_placed_there(build, tmp_path, replays):
+    """A decode worker is reserved for a prompt that is in prefill: it knows nothing of it yet."""
+    with Cluster(tmp_path, build, router_flags=f"--max-replays {replays}",
+                 prefill_flags="--debug-fault pause@prefilled") as c:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            asked = [pool.submit(answers, c, row) for row in CONVERSATIONS[:3]]
+            wait_for(lambda: c.metric("baton_worker_jobs", worker="p0") == 3, 5)
+            wait_for(lambda: c.metric("baton_worker_fault_hits_total", worker="p0") > 0, 5)
+            c.kill("d0", signal.SIGTERM)
+            wait_for(lambda: c.get("/ready").status == 503, 5)
+            time.sleep(1.5)  # three beats
+            assert c.rows()["d0"]["state"] == "running", "it left what was placed on it"
+            c.go("prefilled")
+            assert [a.result(30) for a in asked] == [True] * 3
+        wait_for(lambda: c.rows()["d0"]["state"] == "stopped", 15)
+        assert c.rows()["d0"]["last_exit"] == 0
+
+
+def test_a_router_whose_workers_are_full_and_stand_still_is_not_ready(build, tmp_path):
+    with Cluster(tmp_path, build, prefill_flags="--debug-fault pause@prefilled --state-slots 2") as c:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            asked = pool.submit(answers, c)  # it has the only slot, and nothing computes
+            wait_for(lambda: c.metric("baton_worker_jobs", worker="p0") == 1, 5)
+            assert c.ready()
+            wait_for(lambda: not c.ready(), 10)
+            r = c.post("/v1/completions", generate_body(COUNT, prompt="x"))
+            assert r.status == 503 and "stands still" in r.json()["error"]["message"]
+            c.go("prefilled")
+            assert asked.result(30)
+        wait_for(c.ready, 5)
+        assert answers(c)
 
 
 def test_the_first_event_comes_long_before_the_end(build, tmp_path):

@@ -52,7 +52,7 @@ _RECORDS = {
     "struct wire_first": ("<IIfI", ("token", "n_tops", "logprob", "choice")),
     "struct wire_bias": ("<If", ("token", "add")),
     "struct wire_logprob": ("<If", ("token", "logprob")),
-    "struct wire_held": ("<QII", ("seq", "attempt", "zero")),
+    "struct wire_held": ("<QII", ("seq", "attempt", "wanted")),
 }
 
 

@@ -1,19 +1,22 @@
 /* baton-router. */
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "router/serve.h"
 
 #include <signal.h>
 #include <stdio.h>
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
 	static struct router_conf conf; /* its strings live until exit */
 	char name[80];
 	struct sink line;
 	struct err err;
 	bool done = false;
-	status st = conf_load(&router_conf_table, argc, argv, &conf, &done, &err);
+	status st = process_begin(&err);
 
+	if (st == ST_OK)
+		st = conf_load(&router_conf_table, argc, argv, &conf, &done, &err);
 	if (st != ST_OK) {
 		log_error("%s", err.text);
 		return EXIT_USAGE;
@@ -28,4 +31,9 @@ int main(int argc, char **argv)
 	log_info("%s %s", BATON_VERSION, sink_cstr(&line));
 	sink_release(&line);
 	return serve(&conf);
+}
+
+int main(int argc, char **argv)
+{
+	return process_end(run(argc, argv));
 }

@@ -5,6 +5,7 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/process.h"
 #include "common/base/rng.h"
 #include "common/loop/notify.h"
 #include "common/loop/runtime.h"
@@ -29,6 +30,10 @@
 #define TEMPLATE_QUEUE_MAX 256u
 /* This part of the request memory is not for bodies. */
 #define BODY_RESERVE       16u
+/* Descriptors that are not for connections: 64 workers, each with an old connection
+ * beside the new one, 64 probes on their own port, template children, and some 50. */
+#define DESCRIPTORS_KEPT   256u
+static_assert(DESCRIPTORS_KEPT < PROCESS_DESCRIPTORS_MIN, "some are for connections");
 
 /* ---- what the parts share ---- */
 
@@ -235,6 +240,21 @@ static void make_tables(struct router *rt)
 	rt->role_since_ns[0] = rt->role_since_ns[1] = clock_ran_ns();
 }
 
+/* Connections to the bus are libzmq's, which ends the process when it finds no descriptor
+ * for one: clients never take those. */
+static uint32_t connections_max(const struct router_conf *conf)
+{
+	uint64_t room = process_descriptors() - DESCRIPTORS_KEPT;
+
+	if (room >= conf->connections_max)
+		return (uint32_t)conf->connections_max;
+	log_warn("connections_max is %llu, not %llu: this process may open %llu "
+		 "descriptors (ulimit -Hn) and keeps %u for workers and itself",
+		(unsigned long long)room, (unsigned long long)conf->connections_max,
+		(unsigned long long)process_descriptors(), DESCRIPTORS_KEPT);
+	return (uint32_t)room;
+}
+
 static status start_http(struct router *rt, struct err *err)
 {
 	const struct router_conf *conf = rt->conf;
@@ -245,7 +265,7 @@ static status start_http(struct router *rt, struct err *err)
 		.unix_path = conf->uds,
 		.body_max = (size_t)conf->body_max_mb << 20,
 		.memory_max = budget - budget / BODY_RESERVE,
-		.connections_max = (uint32_t)conf->connections_max,
+		.connections_max = connections_max(conf),
 		.drain_s = (uint32_t)conf->stream_drain_s,
 		.port = (uint16_t)conf->port,
 	};

@@ -3,14 +3,18 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/log_queue.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,20 +45,6 @@ static const char *const level_names[] = {
 	[LOG_DEBUG] = "debug",
 };
 
-static void write_all(int fd, const char *at, size_t len)
-{
-	while (len > 0) {
-		ssize_t n = write(fd, at, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return; /* nowhere left to tell it */
-		at += n;
-		len -= (size_t)n;
-	}
-}
-
 static const char *base_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -70,10 +60,10 @@ static void flatten(char *text)
 			*text = ' ';
 }
 
-static void write_line(
-	enum log_level level, const char *file, const char *text, uint64_t repeated)
+/* The length, with the end of the line. */
+static size_t format_line(char line[LOG_LINE_BYTES_MAX], enum log_level level,
+	const char *file, const char *text, uint64_t repeated)
 {
-	char line[LINE_MAX_BYTES + 256];
 	char when[32];
 	char count[40] = "";
 	struct timespec now;
@@ -86,15 +76,23 @@ static void write_line(
 	if (repeated > 0)
 		snprintf(count, sizeof(count), " repeated=%llu",
 			(unsigned long long)repeated);
-	n = snprintf(line, sizeof(line) - 1, "%s.%03ldZ %s %s%s%s: %s%s", when,
+	n = snprintf(line, LOG_LINE_BYTES_MAX - 1, "%s.%03ldZ %s %s%s%s: %s%s", when,
 		now.tv_nsec / 1000000, level_names[level], process_name,
 		process_name[0] != 0 ? " " : "", base_of(file), text, count);
 	if (n < 0)
-		return;
-	if ((size_t)n > sizeof(line) - 2)
-		n = (int)sizeof(line) - 2;
+		return 0;
+	if ((size_t)n > LOG_LINE_BYTES_MAX - 2)
+		n = (int)LOG_LINE_BYTES_MAX - 2;
 	line[n++] = '\n';
-	write_all(STDERR_FILENO, line, (size_t)n);
+	return (size_t)n;
+}
+
+static void write_line(
+	enum log_level level, const char *file, const char *text, uint64_t repeated)
+{
+	char line[LOG_LINE_BYTES_MAX];
+
+	log_queue_put(line, format_line(line, level, file, text, repeated));
 }
 
 /* Report repeats whose second is over, and forget their texts. */
@@ -139,6 +137,73 @@ static bool held_back(enum log_level level, const char *file, const char *text)
 	snprintf(slot->text, sizeof(slot->text), "%s", text);
 	return false;
 }
+
+/* ---- a log that nobody needs to read ---- */
+
+static size_t notice_dropped(char line[LOG_LINE_BYTES_MAX], uint64_t n_dropped)
+{
+	char text[120];
+	size_t n;
+
+	snprintf(text, sizeof(text),
+		"%llu log lines were dropped: they were not read fast enough",
+		(unsigned long long)n_dropped);
+	pthread_mutex_lock(&lock);
+	n = format_line(line, LOG_WARN, __FILE__, text, 0);
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+static const int deadly[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+static struct sigaction before[COUNT(deadly)]; /* sanitizers have handlers */
+
+/* What was logged before a crash is written first; then the signal takes its course. */
+static void on_crash(int number, siginfo_t *info, void *unused)
+{
+	(void)unused;
+	log_queue_drain();
+	for (size_t i = 0; i < COUNT(deadly); i++)
+		if (deadly[i] == number)
+			sigaction(number, &before[i], NULL);
+	/* A fault comes again by itself, with what is known of it. */
+	if (info->si_code <= 0)
+		raise(number);
+}
+
+void log_to(int fd)
+{
+	pthread_mutex_lock(&lock);
+	log_queue_to(fd);
+	pthread_mutex_unlock(&lock);
+}
+
+status log_begin(struct err *err)
+{
+	struct sigaction act = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO};
+	status st;
+
+	log_to(STDERR_FILENO);
+	st = log_queue_start(notice_dropped, err);
+	for (size_t i = 0; st == ST_OK && i < COUNT(deadly); i++)
+		sigaction(deadly[i], &act, &before[i]);
+	return st;
+}
+
+void log_end(void)
+{
+	log_queue_drain();
+}
+
+/* An assertion speaks through the log: the C library's own words go to a descriptor that
+ * may block for ever. */
+_Noreturn void __assert_fail(
+	const char *expression, const char *file, unsigned line, const char *function)
+{
+	log_error("assertion failed: %s in %s, %s:%u", expression, function, file, line);
+	abort();
+}
+
+/* ---- lines ---- */
 
 void log_level_set(enum log_level level)
 {

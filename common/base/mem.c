@@ -1,12 +1,13 @@
 /* Allocation, with a seal for start-up memory and a budget for request memory. */
 #include "common/base/mem.h"
 
+#include "common/base/log.h"
+
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static atomic_bool sealed;
 static _Atomic uint64_t budget = UINT64_C(1) << 30;
@@ -14,9 +15,7 @@ static _Atomic uint64_t taken;
 
 static _Noreturn void die(const char *text)
 {
-	ssize_t rc = write(STDERR_FILENO, text, strlen(text));
-
-	(void)rc;
+	log_error("%s", text);
 	abort();
 }
 
@@ -25,10 +24,10 @@ void *mem_alloc(size_t n, size_t size)
 	void *p;
 
 	if (atomic_load(&sealed))
-		die("mem: start-up allocation after the seal\n");
+		die("start-up allocation after the seal");
 	p = calloc(n > 0 ? n : 1, size > 0 ? size : 1);
 	if (p == NULL)
-		die("mem: the system has no memory for start-up structures\n");
+		die("the system has no memory for start-up structures");
 	return p;
 }
 

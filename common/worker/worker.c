@@ -6,6 +6,7 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/process.h"
 #include "common/base/rng.h"
 #include "common/loop/notify.h"
 #include "common/loop/runtime.h"
@@ -329,7 +330,7 @@ static void leave_if_hung(const struct worker *w, int code)
 {
 	if (w->device_failed ||
 		(w->engine != NULL && engine_stuck_ns(w->engine) > LAST_STEP_NS))
-		_exit(code);
+		process_leave(code);
 }
 
 /* To free an arena that another process still has mapped is undefined in CUDA; the end
@@ -337,7 +338,7 @@ static void leave_if_hung(const struct worker *w, int code)
 static void leave_the_arena(const struct worker *w, int code)
 {
 	if (w->exporter != NULL && strcmp(engine_backend(w->engine, 0)->name, "cpu") != 0)
-		_exit(code);
+		process_leave(code);
 }
 
 static void stop(struct worker *w, int code)
@@ -414,7 +415,7 @@ static int print_only(const struct worker_conf *conf)
 	return exit_code_of(EXIT_MODEL, st);
 }
 
-int worker_main(int argc, char **argv, const struct role *first)
+static int run(int argc, char **argv, const struct role *first)
 {
 	const struct conf_table *table =
 		first->party == WIRE_PREFILL ? &worker_conf_prefill : &worker_conf_decode;
@@ -423,8 +424,10 @@ int worker_main(int argc, char **argv, const struct role *first)
 	struct sink line;
 	struct err err;
 	bool done = false;
-	status st = conf_load(table, argc, argv, &conf, &done, &err);
+	status st = process_begin(&err);
 
+	if (st == ST_OK)
+		st = conf_load(table, argc, argv, &conf, &done, &err);
 	if (st != ST_OK) {
 		log_error("%s", err.text);
 		return EXIT_USAGE;
@@ -441,4 +444,9 @@ int worker_main(int argc, char **argv, const struct role *first)
 	log_info("%s %s", BATON_VERSION, sink_cstr(&line));
 	sink_release(&line);
 	return serve(&conf, first);
+}
+
+int worker_main(int argc, char **argv, const struct role *first)
+{
+	return process_end(run(argc, argv, first));
 }

@@ -23,6 +23,7 @@ runs differs from it, 3 nothing runs, 4 timed out, 5 busy with another order, 6 
 work cut.
 """
 import argparse
+import os
 import sys
 
 from launcher import Refused, commands
@@ -53,7 +54,17 @@ def parser():
     return ap
 
 
+def fill_standard():
+    """Descriptors 0 to 2 stand for something, so that no file or socket gets such a number."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number: fd
+
+
 def main():
+    fill_standard()
     args = parser().parse_args()
     try:
         return getattr(commands, args.verb)(Cluster(args.conf), args)

@@ -5,6 +5,7 @@
 #include "common/base/conf.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/process.h"
 #include "deploy/tools/logits_file.h"
 #include "deploy/tools/logits_handover.h"
 #include "deploy/tools/logits_run.h"
@@ -454,7 +455,9 @@ int main(int argc, char **argv)
 	log_name_set("logits");
 	log_level_set(LOG_WARN);
 	mem_budget(TOOL_MEMORY_BYTES);
-	st = conf_load(&table, argc, argv, &t.conf, &stop, &err);
+	st = process_begin(&err);
+	if (st == ST_OK)
+		st = conf_load(&table, argc, argv, &t.conf, &stop, &err);
 	if (st == ST_OK && !stop)
 		st = check_backend(&t.conf, &err);
 	if (st == ST_OK && !stop)
@@ -474,5 +477,5 @@ int main(int argc, char **argv)
 	out_release(&t.dump);
 	mem_free(t.hidden);
 	mem_free(t.pages);
-	return st == ST_OK ? 0 : 1;
+	return process_end(st == ST_OK ? 0 : 1);
 }

@@ -28,7 +28,6 @@ static uint64_t fake_clock(void)
 }
 
 static FILE *captured;
-static int real_stderr;
 
 static int capture(void **state)
 {
@@ -37,16 +36,14 @@ static int capture(void **state)
 	clock_replace(fake_clock);
 	captured = tmpfile();
 	assert_non_null(captured);
-	real_stderr = dup(STDERR_FILENO);
-	dup2(fileno(captured), STDERR_FILENO);
+	log_to(fileno(captured));
 	return 0;
 }
 
 static int release(void **state)
 {
 	(void)state;
-	dup2(real_stderr, STDERR_FILENO);
-	close(real_stderr);
+	log_to(STDERR_FILENO);
 	fclose(captured);
 	clock_replace(NULL);
 	log_level_set(LOG_INFO);

@@ -186,7 +186,8 @@ static double ms(uint64_t ns)
 static void log_outcome(struct call *call)
 {
 	uint64_t begun = http_begun_ns(call->req);
-	bool left = call->gone && !http_delivered(call->req);
+	enum http_loss loss = http_lost(call->req);
+	bool left = loss == HTTP_CLIENT_GONE || loss == HTTP_NOT_READING;
 	unsigned code = left ? 499 : http_status(call->req);
 	uint64_t prompt = 0, generated = 0;
 
@@ -200,9 +201,10 @@ static void log_outcome(struct call *call)
 		 "prefill_ms=%.1f handover_ms=%.1f handover_bytes=%" PRIu64
 		 " transport=%s prefill=%s decode=%s error=%s",
 		http_id(call->req), http_path(call->req), code,
-		left                   ? "abort"
-		: call->finish[0] != 0 ? call->finish
-				       : "error",
+		left                    ? "abort"
+		: loss != HTTP_NOT_LOST ? "error"
+		: call->finish[0] != 0  ? call->finish
+					: "error",
 		call->stream, prompt, generated,
 		call->first_ns > begun ? ms(call->first_ns - begun) : 0,
 		ms(clock_ns() - begun), ms(call->queue_ns), ms(call->prefill_ns),
@@ -210,7 +212,7 @@ static void log_outcome(struct call *call)
 		call->transport[0] != 0 ? call->transport : "-",
 		call->p_name[0] != 0 ? call->p_name : "-",
 		call->d_name[0] != 0 ? call->d_name : "-",
-		call->error != NULL ? call->error : "-");
+		call->error != NULL ? call->error : http_loss_name(loss));
 }
 
 static void end(struct served *s)

@@ -74,12 +74,16 @@ static void begin_stream(struct call *call)
 	http_stream_begin(call->req, 200, stream_type);
 }
 
-/* Sends what stands in call->piece. */
+/* Sends what stands in call->piece. Without memory for it the call fails, and is answered
+ * at return. */
 static void flush_piece(struct call *call)
 {
 	begin_stream(call);
-	if (call->piece.full) {
-		log_error("req=%s an event did not fit into memory", http_id(call->req));
+	if (call->piece.full && !call->answered) {
+		call_fail_size(call);
+	} else if (call->piece.full) {
+		log_error("req=%s the end of the answer did not fit into memory",
+			http_id(call->req));
 		http_stream_abort(call->req);
 	} else if (call->piece.len > 0) {
 		/* false: it is being cut, on_gone follows. */
@@ -167,9 +171,11 @@ static void end_stream(struct call *call)
 		out_completion_usage(&call->piece, &head, &usage);
 	if (call->gen.include_usage)
 		flush_piece(call);
+	if (call->answered)
+		return;
+	call->answered = true;
 	out_sse_done(&call->piece);
 	flush_piece(call);
-	call->answered = true;
 	http_stream_end(call->req);
 }
 
@@ -304,7 +310,6 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry)
 	sink_reset(&call->piece);
 	if (call->begun) {
 		out_sse_error(&call->piece, e);
-		flush_piece(call);
 		out_sse_done(&call->piece);
 		flush_piece(call);
 		http_stream_end(call->req);
@@ -319,7 +324,8 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry)
 void call_write_text(struct call *call, struct choice *c)
 {
 	write_delta(call, c, true, &c->out.reasoning);
-	write_delta(call, c, false, &c->out.content);
+	if (!call->answered)
+		write_delta(call, c, false, &c->out.content);
 }
 
 void call_write_end(struct call *call, struct choice *c)
@@ -332,9 +338,9 @@ void call_write_end(struct call *call, struct choice *c)
 	}
 	if (call->stream && c->has_out)
 		call_write_text(call, c);
-	if (call->stream)
+	if (call->stream && !call->answered)
 		write_finish(call, c);
-	if (++call->n_ended < call->n)
+	if (call->answered || ++call->n_ended < call->n)
 		return;
 	if (call->stream)
 		end_stream(call);

@@ -68,7 +68,7 @@ static void resume_ready(struct http *h)
 			h->ready_end = &h->ready;
 		req->is_ready = false;
 		if (req->cut)
-			http_conn_cut(req);
+			http_conn_cut(req, HTTP_STOPPED);
 		if (req->suspended) {
 			req->suspended = false;
 			MHD_resume_connection(req->conn);
@@ -185,6 +185,11 @@ __attribute__((format(printf, 2, 0))) static void on_mhd_log(
 	log_debug("http: %s", text);
 }
 
+unsigned http_mhd_timeout_s(const struct http_options *o)
+{
+	return MAX(o->drain_s, o->idle_s + 1);
+}
+
 static status start_daemon(struct http *h, struct err *err)
 {
 	const union MHD_DaemonInfo *info;
@@ -197,8 +202,8 @@ static status start_daemon(struct http *h, struct err *err)
 		MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned)h->o.connections_max, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		2 * h->o.header_max + (32u << 10), MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)MAX(h->o.drain_s, h->o.idle_s + 1), MHD_OPTION_URI_LOG_CALLBACK,
-		http_conn_uri, h, MHD_OPTION_NOTIFY_CONNECTION, http_conn_notify, h,
+		http_mhd_timeout_s(&h->o), MHD_OPTION_URI_LOG_CALLBACK, http_conn_uri, h,
+		MHD_OPTION_NOTIFY_CONNECTION, http_conn_notify, h,
 		MHD_OPTION_NOTIFY_COMPLETED, http_conn_completed, h, MHD_OPTION_END);
 	if (h->daemon == NULL)
 		return err_set(

@@ -94,6 +94,16 @@ unsigned http_status(const struct http_req *req);     /* 0: not answered */
 uint64_t http_sent_bytes(const struct http_req *req); /* body bytes given to the socket */
 /* In on_end: the whole answer was handed to the kernel. */
 bool http_delivered(const struct http_req *req);
+/* Why it was not; the first reason counts. What the handler aborted itself has none. */
+enum http_loss {
+	HTTP_NOT_LOST,
+	HTTP_CLIENT_GONE,
+	HTTP_NOT_READING,
+	HTTP_NO_MEMORY,
+	HTTP_STOPPED,
+};
+enum http_loss http_lost(const struct http_req *req);
+const char *http_loss_name(enum http_loss loss); /* "client_gone"; "-" */
 
 /* Before respond or stream_begin: a header of the answer; name and value are copied.
  * At most HTTP_HEADERS_OUT; value must hold no control characters. */
@@ -116,7 +126,8 @@ void http_stream_begin(
 bool http_stream_write(struct http_req *req, struct bytes piece);
 /* After what was written: end of the answer. */
 void http_stream_end(struct http_req *req);
-/* Cut the connection without an end mark: the client sees a broken answer. */
+/* Cut the connection without an end mark: the client sees a broken answer. No-op when it
+ * is cut already; what is written later goes nowhere. */
 void http_stream_abort(struct http_req *req);
 size_t http_stream_pending(const struct http_req *req); /* bytes not yet in the kernel */
 

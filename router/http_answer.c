@@ -98,6 +98,24 @@ bool http_delivered(const struct http_req *req)
 	return req->delivered;
 }
 
+enum http_loss http_lost(const struct http_req *req)
+{
+	return req->loss;
+}
+
+const char *http_loss_name(enum http_loss loss)
+{
+	static const char *const names[] = {
+		[HTTP_NOT_LOST] = "-",
+		[HTTP_CLIENT_GONE] = "client_gone",
+		[HTTP_NOT_READING] = "client_not_reading",
+		[HTTP_NO_MEMORY] = "no_memory",
+		[HTTP_STOPPED] = "router_stopped",
+	};
+
+	return names[loss];
+}
+
 void http_header_add(struct http_req *req, const char *name, const char *value)
 {
 	size_t i = req->n_headers;
@@ -111,8 +129,9 @@ void http_header_add(struct http_req *req, const char *name, const char *value)
 }
 
 /* Gives the request up in this turn or the next, never inside the caller's call. */
-static void cut_later(struct http_req *req)
+static void cut_later(struct http_req *req, enum http_loss why)
 {
+	http_conn_lost(req, why);
 	req->cut = true;
 	http_mark_ready(req);
 }
@@ -135,7 +154,7 @@ static bool finish_response(
 	if (ok && req->h->quiesced)
 		ok = MHD_add_response_header(r, "Connection", "close") == MHD_YES;
 	if (!ok)
-		cut_later(req);
+		cut_later(req, HTTP_NO_MEMORY);
 	else if (!req->in_handler)
 		http_mark_ready(req);
 	return ok;
@@ -278,19 +297,25 @@ void http_stream_begin(struct http_req *req, unsigned http_code, const char *con
 	finish_response(req, http_code, content_type);
 }
 
+/* Of a stream that is over, whoever ended it, nothing more is said. */
+static bool is_over(const struct http_req *req)
+{
+	return req->gone || req->cut || req->aborted;
+}
+
 bool http_stream_write(struct http_req *req, struct bytes piece)
 {
 	uint32_t len = (uint32_t)piece.len;
 	size_t waiting = req->out.len - req->out_at;
 
-	if (req->gone || req->cut)
+	if (is_over(req))
 		return false;
 	assert(req->streaming && !req->complete);
 	if (piece.len == 0)
 		return true;
 	if (piece.len > req->h->o.stream_max ||
 		waiting > req->h->o.stream_max - piece.len) {
-		cut_later(req);
+		cut_later(req, HTTP_NOT_READING);
 		return false;
 	}
 	if (waiting == 0)
@@ -298,7 +323,7 @@ bool http_stream_write(struct http_req *req, struct bytes piece)
 	sink_put(&req->out, &len, sizeof(len));
 	sink_put(&req->out, piece.at, piece.len);
 	if (req->out.full) {
-		cut_later(req);
+		cut_later(req, HTTP_NO_MEMORY);
 		return false;
 	}
 	http_mark_ready(req);
@@ -307,7 +332,7 @@ bool http_stream_write(struct http_req *req, struct bytes piece)
 
 void http_stream_end(struct http_req *req)
 {
-	if (req->gone || req->cut)
+	if (is_over(req))
 		return;
 	assert(req->streaming && !req->complete);
 	req->complete = true;
@@ -316,6 +341,8 @@ void http_stream_end(struct http_req *req)
 
 void http_stream_abort(struct http_req *req)
 {
+	if (is_over(req))
+		return;
 	req->aborted = true;
 	req->complete = true;
 	http_mark_ready(req);

@@ -45,8 +45,8 @@ void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_cont
 	struct http_req *req;
 
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-		/* Without memory the connection has no record and is closed at its
-		 * first request line. */
+		/* Without memory the connection has no record; it gets an answer that
+		 * needs none, and is closed. */
 		req = mem_take(1, sizeof(*req));
 		*socket_context = req;
 		if (req == NULL)
@@ -164,7 +164,7 @@ static void on_watch(void *ctx, int fd, unsigned events)
 	if (req->complete)
 		loop_fd_stop(req->watch);
 	else
-		http_conn_cut(req);
+		http_conn_cut(req, HTTP_CLIENT_GONE);
 }
 
 /* No memory for the watcher: the client's leaving is then seen at the next write. */
@@ -219,9 +219,10 @@ enum MHD_Result http_conn_access(void *cls, struct MHD_Connection *conn, const c
 {
 	struct http_req *req = req_of(conn);
 
-	(void)cls;
 	(void)con_cls;
-	if (req == NULL || req->h->stopping)
+	if (req == NULL)
+		return http_refuse_unrecorded(cls, conn);
+	if (req->h->stopping)
 		return MHD_NO;
 	switch (req->phase) {
 	case HTTP_HEAD:
@@ -247,10 +248,17 @@ enum MHD_Result http_conn_access(void *cls, struct MHD_Connection *conn, const c
 	return MHD_NO;
 }
 
-void http_conn_cut(struct http_req *req)
+void http_conn_lost(struct http_req *req, enum http_loss why)
+{
+	if (req->loss == HTTP_NOT_LOST)
+		req->loss = why;
+}
+
+void http_conn_cut(struct http_req *req, enum http_loss why)
 {
 	struct http *h = req->h;
 
+	http_conn_lost(req, why);
 	if (!req->gone) {
 		req->gone = true;
 		if (req->watch != NULL)
@@ -264,6 +272,14 @@ void http_conn_cut(struct http_req *req)
 	}
 }
 
+static enum http_loss loss_of(enum MHD_RequestTerminationCode code)
+{
+	if (code == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED)
+		return HTTP_NOT_READING;
+	return code == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN ? HTTP_STOPPED
+							      : HTTP_CLIENT_GONE;
+}
+
 void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 	enum MHD_RequestTerminationCode code)
 {
@@ -273,6 +289,9 @@ void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 	*con_cls = NULL;
 	if (req == NULL)
 		return;
+	if (req->is_slow)
+		MHD_set_connection_option(
+			conn, MHD_CONNECTION_OPTION_TIMEOUT, http_mhd_timeout_s(&h->o));
 	if (req->watching) {
 		loop_fd_stop(req->watch);
 		req->watching = false;
@@ -284,14 +303,25 @@ void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 	if (req->phase == HTTP_HANDED) {
 		req->delivered = code == MHD_REQUEST_TERMINATED_COMPLETED_OK &&
 				 req->complete && !req->aborted;
+		if (!req->delivered && !req->aborted)
+			http_conn_lost(req, loss_of(code));
 		if (!req->complete)
-			http_conn_cut(req);
+			http_conn_cut(req, loss_of(code));
 		req->gone = true;
 		h->n_requests--;
 		h->handler.on_end(h->handler.ctx, req);
 	}
 	http_forget_ready(req);
 	reset_request(req);
+}
+
+/* How a whole answer drains only libmicrohttpd sees. Few get here: most are in the kernel
+ * before the first sweep, and who has a limit of its own is looked at in every run. */
+static void note_slow(struct http_req *req)
+{
+	req->is_slow = true;
+	MHD_set_connection_option(
+		req->conn, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)req->h->o.drain_s);
 }
 
 /* Also seen here, because libmicrohttpd has one limit for all phases and restarts it
@@ -304,7 +334,7 @@ void http_conn_sweep(struct http_req *req, uint64_t now_ns)
 	switch (req->phase) {
 	case HTTP_IDLE:
 		if (age > o->idle_s * NS_PER_S)
-			http_conn_cut(req);
+			http_conn_cut(req, HTTP_CLIENT_GONE);
 		break;
 	case HTTP_HEAD:
 	case HTTP_BODY:
@@ -317,12 +347,14 @@ void http_conn_sweep(struct http_req *req, uint64_t now_ns)
 		break;
 	case HTTP_REFUSED:
 		if (age > HTTP_LINGER_NS)
-			http_conn_cut(req);
+			http_conn_cut(req, HTTP_CLIENT_GONE);
 		break;
 	case HTTP_HANDED:
+		if (req->complete && !req->streaming && !req->is_slow)
+			note_slow(req);
 		if (req->streaming && !req->suspended && req->out.len > req->out_at &&
 			now_ns - req->progress_ns > o->drain_s * NS_PER_S)
-			http_conn_cut(req);
+			http_conn_cut(req, HTTP_NOT_READING);
 		break;
 	}
 }

@@ -45,6 +45,8 @@ struct http_req {
 	bool streaming;
 	bool aborted;
 	bool delivered;
+	bool is_slow; /* a whole answer that did not go out at once */
+	enum http_loss loss;
 	struct http_req *next_ready;
 	uint64_t begun_ns;
 	uint64_t progress_ns; /* when the client last took bytes of a stream */
@@ -89,7 +91,9 @@ MUST_CHECK status http_listen_open(struct http *h, struct err *err);
 /* Also when open failed half-way. Of the Unix socket's file only the own one goes. */
 void http_listen_close(struct http *h);
 
-/* http.c: look at req in this turn. */
+/* http.c: silence after which libmicrohttpd closes; our own limits come first. */
+unsigned http_mhd_timeout_s(const struct http_options *o);
+/* Look at req in this turn. */
 void http_mark_ready(struct http_req *req);
 /* req has nothing more to do. */
 void http_forget_ready(struct http_req *req);
@@ -104,7 +108,9 @@ void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_cont
 void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 	enum MHD_RequestTerminationCode code);
 /* The client is gone, or is to be: tells the handler once, ends the socket. */
-void http_conn_cut(struct http_req *req);
+void http_conn_cut(struct http_req *req, enum http_loss why);
+/* Keeps the first reason. */
+void http_conn_lost(struct http_req *req, enum http_loss why);
 /* Time limits of one connection. */
 void http_conn_sweep(struct http_req *req, uint64_t now_ns);
 /* Nothing to say for now: until http_mark_ready, or the client's end. From a callback
@@ -119,6 +125,8 @@ enum MHD_Result http_refuse_queue(
 	struct http_req *req, unsigned http_code, const char *code, const char *text);
 void http_refuse_raw(
 	struct http_req *req, unsigned http_code, const char *code, const char *text);
+/* The same for a connection that has no record, for want of memory. */
+enum MHD_Result http_refuse_unrecorded(struct http *h, struct MHD_Connection *conn);
 /* The error for which no request memory is needed. */
 extern const char http_no_memory[];
 /* What is wrong with the header lines, or true. */

@@ -153,6 +153,24 @@ enum MHD_Result http_refuse_queue(
 	return ok;
 }
 
+enum MHD_Result http_refuse_unrecorded(struct http *h, struct MHD_Connection *conn)
+{
+	struct MHD_Response *r = MHD_create_response_from_buffer(strlen(http_no_memory),
+		(void *)(uintptr_t)http_no_memory, MHD_RESPMEM_PERSISTENT);
+	enum MHD_Result ok;
+
+	if (h->handler.on_refused != NULL)
+		h->handler.on_refused(h->handler.ctx, 503);
+	if (r == NULL)
+		return MHD_NO;
+	MHD_add_response_header(r, "Content-Type", "application/json");
+	MHD_add_response_header(r, "Connection", "close");
+	MHD_add_response_header(r, "Retry-After", HTTP_RETRY_S);
+	ok = MHD_queue_response(conn, 503, r);
+	MHD_destroy_response(r);
+	return ok;
+}
+
 /* libmicrohttpd takes an answer only before the body or after it. In between nothing
  * else writes to this socket, so the answer goes there directly and the connection
  * ends: what the client still sends is read and dropped for a moment, since closing

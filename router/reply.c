@@ -40,7 +40,9 @@ void reply_error(
 		http_header_add(req, "x-should-retry", "false");
 	if (rt->draining)
 		http_header_add(req, "Connection", "close");
-	http_respond(req, e->http, "application/json", sink_bytes(&body));
+	/* Taken, so that one which did not fit becomes the answer that needs no memory.
+	 */
+	http_respond_take(req, e->http, "application/json", &body);
 	sink_release(&body);
 }
 

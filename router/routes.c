@@ -215,7 +215,9 @@ static void on_end(void *ctx, struct http_req *req)
 {
 	struct router *rt = ctx;
 	struct served *s = http_user(req);
-	unsigned code = http_gone(req) && !http_delivered(req) ? 499 : http_status(req);
+	enum http_loss loss = http_lost(req);
+	bool left = loss == HTTP_CLIENT_GONE || loss == HTTP_NOT_READING;
+	unsigned code = left ? 499 : http_status(req);
 	double total_ms = (double)(clock_ns() - http_begun_ns(req)) / NS_PER_MS;
 
 	if (s != NULL) {
@@ -224,11 +226,13 @@ static void on_end(void *ctx, struct http_req *req)
 	}
 	metrics_status(&rt->metrics, code);
 	if (strcmp(http_method(req), "POST") == 0)
-		log_info("outcome req=%s path=%.200s status=%u total_ms=%.1f",
-			http_id(req), http_path(req), code, total_ms);
+		log_info("outcome req=%s path=%.200s status=%u total_ms=%.1f error=%s",
+			http_id(req), http_path(req), code, total_ms,
+			http_loss_name(loss));
 	else
-		log_debug("outcome req=%s path=%.200s status=%u total_ms=%.1f",
-			http_id(req), http_path(req), code, total_ms);
+		log_debug("outcome req=%s path=%.200s status=%u total_ms=%.1f error=%s",
+			http_id(req), http_path(req), code, total_ms,
+			http_loss_name(loss));
 }
 
 static void cut(void *error, struct http_req *req)

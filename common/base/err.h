@@ -27,7 +27,7 @@ struct err {
 	status code;
 	int line;
 	const char *file;
-	char text[320];
+	char text[400]; /* room for a path of 300 bytes and what is wrong with it */
 };
 
 #ifdef __cplusplus

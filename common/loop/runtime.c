@@ -42,26 +42,25 @@ static status own_directory(const char *dir, struct err *err)
 status runtime_name(struct runtime *rt, const char *configured, struct err *err)
 {
 	bool is_default = configured == NULL || configured[0] == 0;
+	char preset[32] = "/run/baton";
+	const char *dir = is_default ? preset : configured;
 	size_t len;
-	int n;
 
-	if (!is_default)
-		n = snprintf(rt->dir, sizeof(rt->dir), "%s", configured);
-	else if (geteuid() == 0)
-		n = snprintf(rt->dir, sizeof(rt->dir), "/run/baton");
-	else
-		n = snprintf(
-			rt->dir, sizeof(rt->dir), "/tmp/baton-%u", (unsigned)geteuid());
-	if (n < 0 || (size_t)n >= sizeof(rt->dir))
-		return err_set(err, ST_INVALID,
-			"runtime directory %s has %d bytes, at most %d", configured, n,
-			RUNTIME_PATH_BYTES - 1);
-	if (rt->dir[0] != '/')
-		return err_set(err, ST_INVALID,
-			"runtime directory '%s' is not an absolute path", rt->dir);
+	if (is_default && geteuid() != 0)
+		snprintf(preset, sizeof(preset), "/tmp/baton-%u", (unsigned)geteuid());
 	/* A link's name with a slash behind it would be followed. */
-	for (len = strlen(rt->dir); len > 1 && rt->dir[len - 1] == '/'; len--)
-		rt->dir[len - 1] = 0;
+	for (len = strlen(dir); len > 1 && dir[len - 1] == '/';)
+		len--;
+	if (len > RUNTIME_DIR_BYTES_MAX)
+		return err_set(err, ST_INVALID,
+			"%s has %zu bytes, at most %d: a socket's path in it must fit "
+			"into %d",
+			dir, len, RUNTIME_DIR_BYTES_MAX, RUNTIME_PATH_BYTES - 1);
+	if (dir[0] != '/')
+		return err_set(err, ST_INVALID,
+			"runtime directory '%s' is not an absolute path", dir);
+	memcpy(rt->dir, dir, len);
+	rt->dir[len] = 0;
 	return runtime_path(rt, rt->routers, err, "routers");
 }
 

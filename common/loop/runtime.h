@@ -9,7 +9,11 @@
 #include <sys/types.h>
 
 /* sizeof(sun_path): paths are at most 107 bytes and a zero. */
-#define RUNTIME_PATH_BYTES 108
+#define RUNTIME_PATH_BYTES    108
+/* Of the directory: with the link of a worker whose id has 8 bytes ("/ID.", 16 digits,
+ * ".link") a path is full. One limit, by which every program, the launcher too, refuses
+ * the same directories; a longer id may still not fit into one. */
+#define RUNTIME_DIR_BYTES_MAX (RUNTIME_PATH_BYTES - 1 - (1 + 8 + 1 + 16 + 5))
 
 struct runtime {
 	char dir[RUNTIME_PATH_BYTES];
@@ -17,7 +21,8 @@ struct runtime {
 };
 
 /* configured: the key runtime_dir; empty or NULL: /run/baton for root, otherwise
- * /tmp/baton-UID. Only names: the system is not asked. */
+ * /tmp/baton-UID. Refused with its length when over the limit. Only names: the system is
+ * not asked. */
 MUST_CHECK status runtime_name(
 	struct runtime *rt, const char *configured, struct err *err);
 /* Makes the directory (0700) and routers/ inside it if missing; refuses a link, another

@@ -77,7 +77,7 @@ def take_lock(cluster, args):
             told = True
             say(f"being started by process {starter(cluster)['pid']}")
         if time.monotonic() > deadline:
-            say(f"{cluster.runtime} is locked by a process that starts nothing", 1)
+            say(f"{starting(cluster)}, not ready after {args.wait:g} s", 1)
             return 4
         time.sleep(0.02)
 
@@ -233,7 +233,8 @@ def status(cluster, args):
 
 
 def logs(cluster, args):
-    names = [args.name] if args.name else ["launcher"] + [s.name for s in cluster.specs]
+    copies = [r["name"] for r in running(cluster)[1] if r["copy_of"]]
+    names = [args.name] if args.name else ["launcher"] + [s.name for s in cluster.specs] + copies
     files = [cluster.logs / f"{n}.log" for n in names]
     missing = [f for f in files if not f.exists()]
     if args.name and missing:

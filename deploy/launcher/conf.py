@@ -16,6 +16,8 @@ PROGRAM = {"router": "baton-router", "prefill": "baton-prefill", "decode": "bato
 CLUSTER_KEYS = {"model", "runtime_dir", "log_dir", "bin", "restart_delay_max"}
 PROCESS_KEYS = {"port", "gpus", "cpus", "flags"}
 SOCKET_PATH_MAX = 107  # bytes of sun_path, less the zero
+RUNTIME_DIR_MAX = 76  # bytes; RUNTIME_DIR_BYTES_MAX of common/loop/runtime.h
+ID_MAX = 48  # bytes, as the programs have it
 
 
 def cpu_list(text, name):
@@ -66,7 +68,10 @@ class Cluster:
         self.state_path = self.runtime / "launcher.json"
         self.socket_path = self.runtime / "launcher.sock"
         self.lock = Lock(self.runtime)
-        self.refuse_long(self.socket_path.name)
+        n = len(os.fsencode(self.runtime))
+        if n > RUNTIME_DIR_MAX:
+            raise Refused(f"{self.path}: runtime_dir: {self.runtime} has {n} bytes, at most {RUNTIME_DIR_MAX}: a "
+                          f"socket's path in it must fit into {SOCKET_PATH_MAX}")
         self.specs, self.ports = [], []
         for section in ini.sections():
             if section != "cluster":
@@ -88,12 +93,17 @@ class Cluster:
             if key not in known:
                 raise Refused(f"{self.path}: {section}: unknown key {key!r}; known: {', '.join(sorted(known))}")
 
-    def refuse_long(self, name):
-        """Before any program or folder: a socket's path that the system would not take."""
-        n = len(os.fsencode(self.runtime / name))
+    def refuse_long(self, role, name):
+        """Before anything runs: a name with which the process or its successor could not."""
+        longest = other_id(name, name)
+        if len(longest.encode()) > ID_MAX:
+            raise Refused(f"{self.path}: [{role} {name}]: a name of {len(name.encode())} bytes, at most "
+                          f"{ID_MAX - len(longest) + len(name)}")
+        path = self.runtime / socket_name(role, longest)
+        n = len(os.fsencode(path))
         if n > SOCKET_PATH_MAX:
-            raise Refused(f"{self.path}: runtime_dir: {self.runtime} has {len(os.fsencode(self.runtime))} bytes; the "
-                          f"socket {name} in it makes a path of {n}, at most {SOCKET_PATH_MAX}")
+            raise Refused(f"{self.path}: [{role} {name}]: in runtime_dir its socket {path} has {n} bytes, at most "
+                          f"{SOCKET_PATH_MAX}")
 
     def add(self, section, values):
         role, _, name = section.partition(" ")
@@ -102,7 +112,7 @@ class Cluster:
         self.refuse_unknown(f"[{section}]", values, PROCESS_KEYS)
         if name in [s.name for s in self.specs]:
             raise Refused(f"{self.path}: two processes are named {name}")
-        self.refuse_long(socket_name(role, other_id(name, name)))
+        self.refuse_long(role, name)
         rest, port = ["--model", str(self.model), "--runtime-dir", str(self.runtime)], None
         if role == "router":
             text = values.get("port", "8000")

@@ -6,7 +6,7 @@ import os
 import time
 
 from launcher import Refused
-from launcher.conf import Cluster, other_id, socket_name
+from launcher.conf import Cluster, other_id
 from launcher.state import fits
 
 OK, FAILED, BAD, TIMED_OUT = 0, 1, 2, 4
@@ -207,7 +207,7 @@ def copy_of(boss, model):
     base = model.name.rstrip("0123456789")
     taken = [p.name for p in boss.processes]
     name = next(n for n in (f"{base}{i}" for i in range(len(taken) + 2)) if n not in taken)
-    boss.cluster.refuse_long(socket_name(model.role, other_id(name, name)))
+    boss.cluster.refuse_long(model.role, name)
     return dataclasses.replace(model, name=name, log=os.path.join(os.path.dirname(model.log), f"{name}.log"),
                                copy_of=model.copy_of or model.name)
 

@@ -60,6 +60,7 @@ def test_scale_up_and_down_under_load_loses_no_request(build, tmp_path):
         with Load(c):
             r = c.launcher("scale", "prefill=2", "decode=3")
             assert r.returncode == 0 and "prefill=2, decode=3" in r.stdout, r
+            assert "d2.log" in c.launcher("logs").stdout
             assert up_at_router(c, "prefill") == ["p0", "p1"] and up_at_router(c, "decode") == ["d0", "d1", "d2"]
             r = c.launcher("scale", "prefill=1", "decode=1")
             assert r.returncode == 0, r

@@ -128,15 +128,3 @@ def test_orders_without_a_cluster_say_that_nothing_runs(build, tmp_path):
     for words in (("restart", "all"), ("reload",), ("scale", "decode=2")):
         r = c.launcher(*words)
         assert r.returncode == 3 and "nothing runs" in r.stderr, r
-
-
-@pytest.mark.parametrize("n", [90, 107, 108, 150])
-def test_a_runtime_dir_that_is_too_long_is_refused_with_its_length(build, tmp_path, n):
-    c = Cluster(tmp_path, build)
-    long = f"/tmp/{'ä' * 10}{'x' * (n - 25)}"
-    assert len(long.encode()) == n
-    c.conf.write_text(c.conf.read_text().replace(f"runtime_dir = {tmp_path}/run", f"runtime_dir = {long}"))
-    for verb in ("up", "status", "down"):
-        r = c.launcher(verb)
-        assert r.returncode == 2 and all(w in r.stderr for w in ("runtime_dir", long, f"{n} bytes", "107")), r
-    assert not os.path.exists(long), "made before it was refused"

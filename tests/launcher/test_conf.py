@@ -38,18 +38,28 @@ def test_relative_folders_are_below_the_source_tree(tmp_path):
     assert c.runtime == ROOT / "run" and c.logs == ROOT / "run" / "logs" and c.specs[0].rest[3] == str(ROOT / "run")
 
 
-@pytest.mark.parametrize("role, tail", [("router", len("/routers/x.2.sock")), ("decode", len("/x.2..link") + 16)])
-def test_a_path_of_107_bytes_is_taken_and_one_of_108_refused_with_its_length(tmp_path, role, tail):
-    text = HEAD + "[router r]\n" + (f"[{role} x]\n" if role != "router" else "[router x]\nport = 8001\n")
-    fits = "/tmp/" + "x" * (107 - tail - 5)
-    assert cluster(tmp_path, text, fits).runtime
-    with pytest.raises(Refused, match=f"runtime_dir: {fits}x has {108 - tail} bytes.* of 108, at most 107"):
-        cluster(tmp_path, text, fits + "x")
+def test_a_runtime_dir_of_76_bytes_is_taken_and_one_of_77_refused_with_its_length(tmp_path):
+    fits = "/tmp/" + "ä" * 35 + "x"
+    assert str(cluster(tmp_path, FILE, fits + "/").runtime) == fits
+    with pytest.raises(Refused, match=f"runtime_dir: {fits}y has 77 bytes, at most 76: .* 107$"):
+        cluster(tmp_path, FILE, fits + "y")
 
 
-def test_bytes_are_counted_not_letters(tmp_path):
-    with pytest.raises(Refused, match="has 107 bytes"):
-        cluster(tmp_path, FILE, "/tmp/" + "ä" * 51)
+@pytest.mark.parametrize("role, most", [("decode", 107 - 75 - 1 - len(".2..link") - 16), ("router", 107 - 75 - 9 - 7)])
+def test_a_name_is_refused_when_its_successors_socket_would_be_too_long(tmp_path, role, most):
+    def with_name(n):
+        return cluster(tmp_path, HEAD + f"[router r]\n[{role} {'x' * n}]\nport = 8001\n".replace(
+            "port = 8001\n", "port = 8001\n" if role == "router" else ""), "/tmp/" + "d" * 70)
+    assert with_name(most).specs[1].role == role
+    with pytest.raises(Refused, match=rf"\[{role} x+\]: in runtime_dir its socket /tmp/d+/.*xx has 108 bytes, at most 107".replace(
+            "xx has", "link has" if role == "decode" else "sock has")):
+        with_name(most + 1)
+
+
+def test_a_name_leaves_room_for_that_of_its_successor(tmp_path):
+    assert cluster(tmp_path, HEAD + f"[router {'r' * 46}]\n")
+    with pytest.raises(Refused, match="a name of 47 bytes, at most 46"):
+        cluster(tmp_path, HEAD + f"[router {'r' * 47}]\n")
 
 
 def test_a_successor_and_its_successor_take_turns_in_two_ids():

@@ -23,7 +23,7 @@ class Boss:
     def __init__(self, *specs):
         self.processes, self.events, self.cut = [], [], []
         self.probe = types.SimpleNamespace(rounds=0)
-        self.cluster = types.SimpleNamespace(refuse_long=lambda name: None)
+        self.cluster = types.SimpleNamespace(refuse_long=lambda role, name: None)
         self.never = set()
         for s in specs:
             self.add(s)

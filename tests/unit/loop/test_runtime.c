@@ -139,9 +139,28 @@ static void paths_end_at_107_bytes(void **state)
 		runtime_path(&f->rt, out, &f->err, "%s.%d.link", "p0", 17), ST_OK);
 	snprintf(want, sizeof(want), "%.80s/p0.17.link", f->dir);
 	assert_string_equal(out, want);
-	snprintf(name, sizeof(name), "/%0150d", 1);
-	assert_int_equal(runtime_open(&f->rt, name, &f->err), ST_INVALID);
-	assert_non_null(strstr(f->err.text, "151 bytes, at most 107"));
+}
+
+static void a_directory_has_76_bytes_and_leaves_room_for_a_link(void **state)
+{
+	struct fixture *f = *state;
+	char out[RUNTIME_PATH_BYTES], name[200], want[64];
+
+	snprintf(name, sizeof(name), "/%075d///", 1);
+	assert_int_equal(runtime_name(&f->rt, name, &f->err), ST_OK);
+	assert_int_equal(strlen(f->rt.dir), 76);
+	assert_int_equal(
+		runtime_path(&f->rt, out, &f->err, "%s.%016x.link", "id345678", 1u),
+		ST_OK);
+	assert_int_equal(strlen(out), 107);
+	for (int n = 77; n <= 150; n++) {
+		snprintf(name, sizeof(name), "/%0*d", n - 1, 1);
+		assert_int_equal(runtime_name(&f->rt, name, &f->err), ST_INVALID);
+		snprintf(want, sizeof(want), " has %d bytes, at most 76", n);
+		assert_non_null(strstr(f->err.text, want));
+		assert_memory_equal(f->err.text, name, (size_t)n);
+		assert_non_null(strstr(f->err.text, "107"));
+	}
 }
 
 static int bind_socket(const char *path, int type)
@@ -216,6 +235,7 @@ int main(void)
 		T(one_that_others_may_enter_is_refused),
 		T(one_of_another_user_a_link_or_a_file_is_refused),
 		T(paths_end_at_107_bytes),
+		T(a_directory_has_76_bytes_and_leaves_room_for_a_link),
 		T(a_stale_socket_goes_and_a_live_one_stays),
 		T(what_is_not_a_socket_is_not_removed),
 	};

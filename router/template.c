@@ -34,7 +34,7 @@ static void start_child(struct template_child *c)
 		return;
 	}
 	c->state = CHILD_STARTING;
-	loop_timer_start(t->loop, &c->timer, TEMPLATE_START_MS, 0, on_limit, c);
+	loop_timer_wait(t->loop, &c->timer, TEMPLATE_START_MS, on_limit, c);
 	template_child_send(c, (struct bytes){(const uint8_t *)&len, sizeof(len)},
 		sink_bytes(&t->init));
 }
@@ -87,7 +87,7 @@ static void feed(struct template_child *c)
 		return;
 	c->job = job;
 	c->state = CHILD_BUSY;
-	loop_timer_start(t->loop, &c->timer, t->render_ms, 0, on_limit, c);
+	loop_timer_wait(t->loop, &c->timer, t->render_ms, on_limit, c);
 	len = (uint32_t)job->request.len;
 	template_child_send(
 		c, (struct bytes){(const uint8_t *)&len, sizeof(len)}, job->request);

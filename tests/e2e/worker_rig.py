@@ -99,6 +99,7 @@ class Router:
         self.hellos = []  # ids, in order
         self.refuse = None  # (code, text): the answer to every hello
         self.silent = False
+        self.says = None  # what a beat says besides: a function of the worker's id
         self.next_beat = 0
         self.seq = 0
 
@@ -130,7 +131,7 @@ class Router:
         self.next_beat = now + 0.05
         for name in list(self.workers):
             try:
-                self.send(name, "beat", incarnation=self.incarnation)
+                self.send(name, "beat", incarnation=self.incarnation, **(self.says(name) if self.says else {}))
             except zmq.ZMQError:
                 del self.workers[name]  # it is not connected any more
 

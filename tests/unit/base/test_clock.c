@@ -76,12 +76,28 @@ static void a_gap_that_holds_all_the_time_is_no_time_at_all(void **state)
 	assert_int_equal(clock_ran_since(began), 0);
 }
 
+static void a_sleep_is_told_once_to_each_that_asks(void **state)
+{
+	uint64_t one = 0, other = 0;
+
+	(void)state;
+	(void)clock_slept(&one);
+	(void)clock_slept(&other);
+	assert_int_equal(clock_slept(&one), 0);
+	fake += 6 * NS_PER_S;
+	assert_int_equal(clock_ran_of(fake), clock_ran_ns());
+	assert_int_equal(clock_slept(&one), 6 * NS_PER_S);
+	assert_int_equal(clock_slept(&one), 0);
+	assert_int_equal(clock_slept(&other), 6 * NS_PER_S);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(time_that_is_looked_at_counts),
 		cmocka_unit_test(a_gap_does_not_count),
 		cmocka_unit_test(a_gap_that_holds_all_the_time_is_no_time_at_all),
+		cmocka_unit_test(a_sleep_is_told_once_to_each_that_asks),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -144,6 +144,55 @@ static void a_timer_without_delay_does_not_stop_the_turns(void **state)
 	clock_replace(NULL);
 }
 
+struct sleeper {
+	struct loop *loop;
+	struct loop_timer look, plain, wait;
+	unsigned looks, plain_at, wait_at; /* looks at that moment */
+};
+
+/* Looks each 20 ms, and once is away for longer than a gap. */
+static void look(void *ctx)
+{
+	struct sleeper *s = ctx;
+
+	if (++s->looks == 5)
+		usleep(800000);
+	clock_look();
+}
+
+static void on_plain(void *ctx)
+{
+	struct sleeper *s = ctx;
+
+	s->plain_at = s->looks;
+}
+
+static void on_wait(void *ctx)
+{
+	struct sleeper *s = ctx;
+
+	s->wait_at = s->looks;
+	loop_stop(s->loop);
+}
+
+static void a_wait_does_not_count_what_this_process_slept(void **state)
+{
+	struct fixture *f = *state;
+	struct sleeper s = {.loop = f->loop};
+	uint64_t began = clock_ns();
+
+	loop_timer_start(f->loop, &s.look, 0, 20, look, &s);
+	loop_timer_start(f->loop, &s.plain, 300, 0, on_plain, &s);
+	loop_timer_wait(f->loop, &s.wait, 300, on_wait, &s);
+	loop_run(f->loop);
+	loop_timer_stop(&s.look);
+	assert_true(clock_ns() - began >= 1000 * NS_PER_MS);
+	assert_true(s.plain_at >= 5 && s.plain_at < s.wait_at);
+	/* Started as a plain one again, it is one. */
+	loop_timer_start(f->loop, &s.wait, 0, 0, on_wait, &s);
+	loop_run(f->loop);
+}
+
 /* ---- jobs ---- */
 
 #define N_JOBS 200u
@@ -354,6 +403,7 @@ int main(void)
 		T(timers_fire_in_order_and_stopped_ones_do_not),
 		T(a_timer_may_repeat_restart_stop_or_free_itself),
 		T(a_timer_without_delay_does_not_stop_the_turns),
+		T(a_wait_does_not_count_what_this_process_slept),
 		T(jobs_run_elsewhere_and_end_on_the_loop),
 		T(a_loop_waits_for_its_jobs_when_it_is_destroyed),
 		T(without_request_memory_a_job_is_refused),

@@ -298,6 +298,49 @@ static void traffic_of_the_owner_renews_its_leases_alone(void **state)
 	all_free(f);
 }
 
+static void what_its_owner_knows_nothing_of_is_not_renewed(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t known, unknown;
+	struct lease *l;
+	struct err err;
+
+	assert_int_equal(ST_OK, grant(f, 11, 64, &known));
+	assert_int_equal(ST_OK, grant(f, 11, 64, &unknown));
+	lease_disown(f->t, unknown);
+	lease_disown(f->t, 4711);
+	now += life / 2;
+	lease_renew_owner(f->t, 11, life);
+	/* Whoever was told of it before may still read it. */
+	assert_int_equal(ST_OK, lease_claim(f->t, unknown, 3, 64, &l, &err));
+	assert_int_equal(ST_OK, lease_unclaim(f->t, unknown, 3, life / 2, &err));
+	assert_int_equal(1, lease_expire(f->t, now + life / 2));
+	assert_non_null(lease_find(f->t, known));
+	assert_null(lease_find(f->t, unknown));
+	assert_int_equal(1, lease_expire(f->t, now + life));
+	all_free(f);
+}
+
+/* The last test: what this process slept counts from here on. */
+static void a_sleep_of_this_process_does_not_age_a_lease(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen;
+
+	clock_look();
+	gen = granted(f, 64);
+	now += 40 * NS_PER_S;
+	clock_look();
+	assert_int_equal(0, lease_expire(f->t, clock_ran_ns()));
+	assert_non_null(lease_find(f->t, gen));
+	for (unsigned i = 0; i < 100; i++) {
+		now += life / 100;
+		clock_look();
+	}
+	assert_int_equal(1, lease_expire(f->t, clock_ran_ns()));
+	all_free(f);
+}
+
 static void a_full_table_gives_limit_and_takes_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -534,9 +577,11 @@ int main(void)
 		WITH(release_waits_for_the_claim),
 		WITH(a_lost_link_returns_only_its_own_claims),
 		WITH(traffic_of_the_owner_renews_its_leases_alone),
+		WITH(what_its_owner_knows_nothing_of_is_not_renewed),
 		WITH(a_full_table_gives_limit_and_takes_nothing),
 		WITH(no_request_memory_gives_limit),
 		WITH(random_walk_agrees_with_the_twin),
+		WITH(a_sleep_of_this_process_does_not_age_a_lease),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,21 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef BATON_FAULTS
+
+#define STEP_DELAY_MS_MAX 60000
+#define BLOW_AT_MAX       1000000
+
 static const char *const phase_names[FAULT__COUNT] = {
 #define X(name) [FAULT_##name] = #name,
 	FAULT_PHASE_MAP(X)
 #undef X
 };
-
-const char *fault_phase_name(enum fault_phase phase)
-{
-	return (unsigned)phase < FAULT__COUNT ? phase_names[phase] : "?";
-}
-
-#ifdef BATON_FAULTS
-
-#define STEP_DELAY_MS_MAX 60000
-#define BLOW_AT_MAX       1000000
 
 static const char *const blow_names[FAULT_BLOWS] = {
 #define X(name) [FAULT_##name] = #name,

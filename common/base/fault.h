@@ -55,6 +55,5 @@ uint32_t fault_step_delay_ms(void);
 /* true on the time that was asked for. Any thread. */
 bool fault_strikes(enum fault_blow blow);
 uint64_t fault_hits(enum fault_phase phase);
-const char *fault_phase_name(enum fault_phase phase);
 
 #endif

@@ -107,8 +107,3 @@ bool idmap_del(struct idmap *m, uint64_t key)
 	m->count--;
 	return true;
 }
-
-uint32_t idmap_count(const struct idmap *m)
-{
-	return m->count;
-}

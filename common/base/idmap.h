@@ -12,6 +12,5 @@ void idmap_destroy(struct idmap *m);
 MUST_CHECK bool idmap_put(struct idmap *m, uint64_t key, uint32_t value);
 bool idmap_get(const struct idmap *m, uint64_t key, uint32_t *value);
 bool idmap_del(struct idmap *m, uint64_t key);
-uint32_t idmap_count(const struct idmap *m);
 
 #endif

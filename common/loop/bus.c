@@ -25,7 +25,6 @@
 #define RECONNECT_MAX_MS 500
 #define BUS_ENDPOINT_MAX 256
 /* Connection events waiting for the messages that came before them. */
-#define PENDING_MAX      64
 
 /* ---- connection events ---- */
 

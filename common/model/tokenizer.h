@@ -57,7 +57,6 @@ enum tok_flag {
  * k / 2 marks (rounded down). So a user's text is encoded as if TOK_ADDED knew none of
  * the masked tokens there. A token of one character cannot be masked: a special one is
  * refused at load, as is any that holds the mark; a plain one stays recognised. */
-#define TOK_MASK_CHAR 0x10FFFEu
 #define TOK_MASK_UTF8 "\xF4\x8F\xBF\xBE"
 
 /* Appends the ids of text to out. ST_INVALID: not UTF-8 (the text names the byte

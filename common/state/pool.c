@@ -7,7 +7,6 @@
 #include <stdbool.h>
 
 struct object {
-	uint64_t generation;
 	uint32_t sequences;
 	uint32_t leases;
 	bool filling; /* contents not final; meaningless without holders */
@@ -95,7 +94,6 @@ status pool_take(struct pool *p, uint32_t *ids, uint32_t n)
 		ids[i] = p->free[--p->n_free];
 		o = begin_change(p, ids[i]);
 		assert(o->sequences == 0 && o->leases == 0);
-		o->generation++;
 		o->sequences = 1;
 		o->filling = true;
 		end_change(p, ids[i]);
@@ -165,11 +163,6 @@ enum pool_state pool_state(const struct pool *p, uint32_t id)
 	return state_of(object_of(p, id));
 }
 
-uint64_t pool_generation(const struct pool *p, uint32_t id)
-{
-	return object_of(p, id)->generation;
-}
-
 uint32_t pool_count(const struct pool *p, enum pool_state state)
 {
 	assert(state < POOL__STATES);
@@ -206,5 +199,5 @@ void pool_check(const struct pool *p)
 	for (uint32_t i = 0; i < p->n_free; i++)
 		must_hold(p, pool_state(p, p->free[i]) == POOL_FREE, "held but free",
 			p->free[i]);
-	must_hold(p, p->objects[0].generation == 0, "the dead one was taken", 0);
+	must_hold(p, state_of(&p->objects[0]) == POOL_FREE, "the dead one was taken", 0);
 }

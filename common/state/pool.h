@@ -6,7 +6,7 @@
  * 1. An object counts its holders: sequences and leases. FREE means none.
  * 2. take gives FILLING (held by one sequence, contents not final); fill_done makes it
  *    LIVE; an object with a lease is EXPORTED, whoever else holds it.
- * 3. Each take from FREE begins a new generation of the object.
+ * 3. An object that is taken has one holder: nothing of its former life is left.
  * 4. A sequence gives its objects back only after the engine step that may touch them
  *    has finished. A lease's objects stay until done, release or expiry of the lease.
  * 5. FREE + FILLING + LIVE + EXPORTED = total; pool_check walks it (each loop turn in
@@ -32,7 +32,6 @@ void pool_give(struct pool *p, const uint32_t *ids, uint32_t n);
 void pool_lease(struct pool *p, const uint32_t *ids, uint32_t n);
 void pool_unlease(struct pool *p, const uint32_t *ids, uint32_t n);
 enum pool_state pool_state(const struct pool *p, uint32_t id);
-uint64_t pool_generation(const struct pool *p, uint32_t id);
 uint32_t pool_count(
 	const struct pool *p, enum pool_state state); /* the dead one excluded */
 uint32_t pool_size(const struct pool *p);             /* the dead one excluded */

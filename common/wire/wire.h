@@ -166,7 +166,6 @@ struct wire_msg {
 /* Largest struct msg_*, for a buffer that holds any decoded message. */
 size_t wire_size_max(void);
 const struct wire_msg *wire_find(unsigned type); /* NULL: no such message */
-const struct wire_msg *wire_at(size_t i);        /* i = 0.. until NULL */
 
 MUST_CHECK status wire_guard(struct bytes in, struct err *err);
 /* Body only (without the type byte). Optional members are written when their has_ flag

@@ -87,11 +87,6 @@ const struct wire_msg *wire_find(unsigned type)
 	}
 }
 
-const struct wire_msg *wire_at(size_t i)
-{
-	return i < N_MESSAGES ? &messages[i] : NULL;
-}
-
 union any_message {
 #define MSG(msg, type, from, to) struct msg_##msg msg;
 #include "common/wire/schema.def"

@@ -9,8 +9,7 @@ enum {
 	ATTN_D = 256,
 	ATTN_KEYS = 32,
 	ATTN_WARPS = 4,
-	ATTN_BLOCK = ATTN_WARPS * 32,
-	ATTN_PIECES = ATTN_D / 8
+	ATTN_BLOCK = ATTN_WARPS * 32
 };
 
 /* Scores are kept times log2(e), so that exp2 serves. */

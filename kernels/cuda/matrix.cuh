@@ -93,18 +93,7 @@ static __device__ __forceinline__ struct lane_rows lane_rows_of(
 	return r;
 }
 
-/* Read once: past L1, and out of L2 first. */
-static __device__ __forceinline__ uint4 load16_stream(const void *p)
-{
-	uint4 v;
-
-	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-		     : "l"(p));
-	return v;
-}
-
-/* The same, or zeros without a read if !valid. */
+/* Read once: past L1, and out of L2 first; zeros without a read if !valid. */
 static __device__ __forceinline__ uint4 load16_stream_if(const void *p, bool valid)
 {
 	uint4 v = make_uint4(0, 0, 0, 0);

@@ -124,21 +124,12 @@ static void unknown_faults_are_refused_by_name(void **state)
 
 #endif
 
-static void phases_have_names(void **state)
-{
-	(void)state;
-	assert_string_equal(fault_phase_name(FAULT_queued), "queued");
-	assert_string_equal(fault_phase_name(FAULT_done), "done");
-	assert_string_equal(fault_phase_name(FAULT__COUNT), "?");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pause_holds_until_the_go_file_appears),
 		cmocka_unit_test(a_blow_falls_once_on_its_time),
 		cmocka_unit_test(unknown_faults_are_refused_by_name),
-		cmocka_unit_test(phases_have_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,30 +71,10 @@ static void states_follow_holders(void **state)
 	pool_destroy(p);
 }
 
-static void each_taking_begins_a_generation(void **state)
-{
-	struct pool *p = pool_create("page", 2);
-	uint32_t id;
-
-	(void)state;
-	assert_int_equal(0, pool_generation(p, 1));
-	for (uint64_t n = 1; n <= 1000; n++) {
-		assert_int_equal(ST_OK, pool_take(p, &id, 1));
-		assert_int_equal(n, pool_generation(p, id));
-		pool_fill_done(p, &id, 1);
-		pool_lease(p, &id, 1);
-		pool_give(p, &id, 1);
-		assert_int_equal(n, pool_generation(p, id));
-		pool_unlease(p, &id, 1);
-	}
-	pool_destroy(p);
-}
-
 /* A second account in the plainest form: per object how many of each holder. */
 struct twin {
 	uint32_t sequences, leases;
 	bool filling;
-	uint64_t generation;
 };
 
 static enum pool_state twin_state(const struct twin *t)
@@ -115,7 +95,6 @@ static void compare(const struct pool *p, const struct twin *twins)
 	for (uint32_t id = 1; id < WALK_OBJECTS; id++) {
 		count[twin_state(&twins[id])]++;
 		assert_int_equal(twin_state(&twins[id]), pool_state(p, id));
-		assert_int_equal(twins[id].generation, pool_generation(p, id));
 	}
 	for (int s = 0; s < POOL__STATES; s++)
 		assert_int_equal(count[s], pool_count(p, (enum pool_state)s));
@@ -136,7 +115,6 @@ static void take_some(struct pool *p, struct twin *twins, uint32_t n)
 		assert_int_equal(POOL_FREE, twin_state(t));
 		t->sequences = 1;
 		t->filling = true;
-		t->generation++;
 	}
 }
 
@@ -208,7 +186,6 @@ int main(void)
 		cmocka_unit_test(a_fresh_pool_gives_neighbours_and_never_the_dead_one),
 		cmocka_unit_test(an_exhausted_pool_gives_limit_and_takes_nothing),
 		cmocka_unit_test(states_follow_holders),
-		cmocka_unit_test(each_taking_begins_a_generation),
 		cmocka_unit_test(random_walk_agrees_with_the_twin),
 	};
 

@@ -9,12 +9,41 @@
 /* With a digest the exporter reads the state before it answers; no device is slower. */
 #define DIGEST_BYTES_PER_MS UINT64_C(500000)
 
+static const uint8_t may_follow[PULL__STATES] = {
+	[PULL_UNUSED] = MAY(PULL_WAITING),
+	[PULL_WAITING] = MAY(PULL_HELD) | MAY(PULL_ENDED),
+	[PULL_HELD] = MAY(PULL_CLAIMING) | MAY(PULL_ENDED),
+	[PULL_CLAIMING] = MAY(PULL_COPYING) | MAY(PULL_ENDED),
+	[PULL_COPYING] = MAY(PULL_VERIFYING) | MAY(PULL_ENDED),
+	[PULL_VERIFYING] = MAY(PULL_ENDED),
+	[PULL_ENDED] = MAY(PULL_UNUSED) | MAY(PULL_RETURNING),
+	[PULL_RETURNING] = MAY(PULL_UNUSED),
+};
+
+/* What holds of a pull in each state. */
+static void check(const struct import_pull *p)
+{
+	bool works = p->state == PULL_COPYING || p->state == PULL_VERIFYING;
+
+	assert(!works || p->copies != NULL);
+	/* What is complete is verified also when its source is gone. */
+	assert(!works || p->claim_held || p->peer == NULL);
+	assert(!p->claim_held || works);
+	assert(!p->task_runs || works);
+	assert((p->state == PULL_CLAIMING || p->state == PULL_RETURNING)
+			? p->claim_unanswered
+			: !p->claim_unanswered || p->state == PULL_ENDED);
+	assert((p->pages != NULL) ==
+		(p->state != PULL_UNUSED && p->state != PULL_RETURNING));
+	assert(p->peer != NULL || works || p->state == PULL_UNUSED ||
+		p->state == PULL_ENDED);
+}
+
 static void set_state(struct import_pull *p, enum pull_state state)
 {
+	assert((may_follow[p->state] & MAY(state)) != 0);
 	p->state = state;
-	assert(state != PULL_ENDED || !p->task_runs);
-	assert(state != PULL_COPYING || p->claim_held);
-	assert(state != PULL_RETURNING || p->claim_unanswered);
+	check(p);
 }
 
 static void send_done(struct import_pull *p, bool ok)

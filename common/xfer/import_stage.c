@@ -17,7 +17,16 @@ enum buffer_state {
 	BUFFER_FETCHING,
 	BUFFER_FULL,
 	BUFFER_COPYING,
-	BUFFER_ORPHAN
+	BUFFER_ORPHAN,
+	BUFFER__STATES
+};
+
+static const uint8_t may_follow[BUFFER__STATES] = {
+	[BUFFER_FREE] = MAY(BUFFER_FETCHING),
+	[BUFFER_FETCHING] = MAY(BUFFER_FULL) | MAY(BUFFER_ORPHAN) | MAY(BUFFER_FREE),
+	[BUFFER_FULL] = MAY(BUFFER_COPYING) | MAY(BUFFER_FREE),
+	[BUFFER_COPYING] = MAY(BUFFER_FREE),
+	[BUFFER_ORPHAN] = MAY(BUFFER_FREE),
 };
 
 struct stage_buffer {
@@ -105,10 +114,19 @@ static void on_resume(void *ctx)
 			pull_resume(&m->pulls[i]);
 }
 
+/* A buffer is a pull's from the fetch until it is free or an orphan. */
+static void set_state(struct stage_buffer *b, enum buffer_state state)
+{
+	assert((may_follow[b->state] & MAY(state)) != 0);
+	b->state = state;
+	if (state == BUFFER_FREE || state == BUFFER_ORPHAN)
+		b->pull = NULL;
+	assert((b->pull == NULL) == (state == BUFFER_FREE || state == BUFFER_ORPHAN));
+}
+
 static void set_free(struct stage *s, struct stage_buffer *b)
 {
-	b->state = BUFFER_FREE;
-	b->pull = NULL;
+	set_state(b, BUFFER_FREE);
 	loop_timer_start(
 		s->peer->importer->side.loop, &s->resume, 0, 0, on_resume, s->peer);
 }
@@ -152,9 +170,9 @@ static void send_fetch(struct stage *s, struct stage_buffer *b, struct import_pu
 		at += b->pieces[i].bytes;
 	}
 	m.pieces = (struct bytes){(const uint8_t *)pieces, b->n * sizeof(pieces[0])};
-	b->state = BUFFER_FETCHING;
 	b->pull = p;
 	b->order = ++s->last_order;
+	set_state(b, BUFFER_FETCHING);
 	link_send(s->peer->link, MSG_fetch, &m, -1);
 }
 
@@ -186,7 +204,7 @@ uint32_t stage_next(struct import_pull *p, struct plan_copy *pieces, uint32_t *b
 	}
 	if (first == NULL || first->state != BUFFER_FULL)
 		return 0;
-	first->state = BUFFER_COPYING;
+	set_state(first, BUFFER_COPYING);
 	memcpy(pieces, first->pieces, first->n * sizeof(*pieces));
 	*buffer = (uint32_t)(first - s->buffer);
 	return first->n;
@@ -211,9 +229,8 @@ void stage_pull_ended(struct import_pull *p)
 
 		if (b->pull != p)
 			continue;
-		b->pull = NULL;
 		if (b->state == BUFFER_FETCHING)
-			b->state = BUFFER_ORPHAN;
+			set_state(b, BUFFER_ORPHAN);
 		else
 			set_free(s, b);
 	}
@@ -237,7 +254,7 @@ status stage_fetched(struct peer *peer, const struct msg_fetched *m, struct err 
 	if (b->state == BUFFER_ORPHAN || m->ok == 0)
 		set_free(s, b);
 	else
-		b->state = BUFFER_FULL;
+		set_state(b, BUFFER_FULL);
 	watch_answers(s);
 	if (p == NULL)
 		return ST_OK;

@@ -7,6 +7,37 @@
 #include <inttypes.h>
 #include <string.h>
 
+static bool is_mapped(const struct importer *m, const struct peer_down *d)
+{
+	for (uint32_t i = 0; i < IMPORTER_PEERS_MAX; i++) {
+		const struct peer *p = &m->peers[i];
+
+		if (p->state != PEER_UNUSED && p->incarnation == d->incarnation &&
+			strcmp(p->id, d->id) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Those who wait for the end of an incarnation of which nothing is left. */
+static void tell_gone(struct importer *m)
+{
+	struct peer_down **at = &m->downs;
+
+	while (*at != NULL) {
+		struct peer_down *d = *at;
+
+		if (is_mapped(m, d)) {
+			at = &d->next;
+			continue;
+		}
+		*at = d->next;
+		d->gone(d->ctx, d->id, d->incarnation);
+		mem_give(d);
+		at = &m->downs; /* the callback may have brought new ones */
+	}
+}
+
 static void on_turn(void *ctx)
 {
 	struct importer *m = ctx;
@@ -14,6 +45,7 @@ static void on_turn(void *ctx)
 	for (uint32_t i = 0; i < IMPORTER_PULLS_MAX && m->n_ended > 0; i++)
 		if (m->pulls[i].state == PULL_ENDED)
 			pull_deliver(&m->pulls[i]);
+	tell_gone(m);
 }
 
 status importer_create(
@@ -48,8 +80,7 @@ void importer_destroy(struct importer *m)
 		pull_abandon(&m->pulls[i]);
 	for (uint32_t i = 0; i < IMPORTER_PEERS_MAX; i++)
 		peer_close(&m->peers[i]);
-	while (m->downs != NULL)
-		importer_tell_gone(m, m->downs->id, m->downs->incarnation);
+	tell_gone(m);
 	loop_off_turn(m->side.loop, on_turn, m);
 	mem_free(m);
 }
@@ -152,40 +183,6 @@ void importer_cancel(struct importer *m, uint64_t handle)
 			pull_stop(&m->pulls[i], &why);
 }
 
-static bool is_incarnation(const struct peer *p, const char *id, uint64_t incarnation)
-{
-	return p->state != PEER_UNUSED && p->incarnation == incarnation &&
-	       strcmp(p->id, id) == 0;
-}
-
-void importer_tell_gone(struct importer *m, const char *id, uint64_t incarnation)
-{
-	struct peer_down **at = &m->downs, *due = NULL;
-
-	for (uint32_t i = 0; i < IMPORTER_PEERS_MAX; i++)
-		if (is_incarnation(&m->peers[i], id, incarnation))
-			return;
-	while (*at != NULL) {
-		struct peer_down *d = *at;
-
-		if (d->incarnation != incarnation || strcmp(d->id, id) != 0) {
-			at = &d->next;
-			continue;
-		}
-		*at = d->next;
-		d->next = due;
-		due = d;
-	}
-	/* Out of the list first: a callback may bring new ones. */
-	while (due != NULL) {
-		struct peer_down *d = due;
-
-		due = d->next;
-		d->gone(d->ctx, d->id, d->incarnation);
-		mem_give(d);
-	}
-}
-
 void importer_peer_down(struct importer *m, const char *worker_id, uint64_t incarnation,
 	void (*gone)(void *ctx, const char *worker_id, uint64_t incarnation), void *ctx)
 {
@@ -203,13 +200,13 @@ void importer_peer_down(struct importer *m, const char *worker_id, uint64_t inca
 		d->ctx = ctx;
 		d->next = m->downs;
 		m->downs = d;
+		loop_keep_awake(m->side.loop);
 	}
 	if (peer != NULL) {
 		(void)err_set(&why, ST_PEER,
 			"incarnation %016" PRIx64 " was declared lost", incarnation);
 		peer_end(peer, &why);
 	}
-	importer_tell_gone(m, worker_id, incarnation);
 }
 
 uint32_t importer_peers(const struct importer *m)

@@ -11,6 +11,8 @@
 
 #define IMPORTER_PEERS_MAX 64u
 #define IMPORTER_PULLS_MAX 256u
+/* The tables of what may follow a state hold a bit for each. */
+#define MAY(state)         (1u << (state))
 /* How often a paused fault point, a full listener queue are looked at again. */
 #define RETRY_MS           10
 
@@ -20,7 +22,14 @@
  *                                     peer_down                       runs--> UNUSED
  *
  * Only peer.c writes the state. ENDED peers are found by nobody. */
-enum peer_state { PEER_UNUSED, PEER_CONNECTING, PEER_OPENING, PEER_READY, PEER_ENDED };
+enum peer_state {
+	PEER_UNUSED,
+	PEER_CONNECTING,
+	PEER_OPENING,
+	PEER_READY,
+	PEER_ENDED,
+	PEER__STATES
+};
 
 struct stage; /* import_stage.c */
 
@@ -61,6 +70,7 @@ enum pull_state {
 	PULL_VERIFYING,
 	PULL_ENDED,
 	PULL_RETURNING,
+	PULL__STATES
 };
 
 struct import_task; /* import_copy.c */
@@ -106,10 +116,6 @@ struct importer {
 	uint32_t n_ended; /* pulls whose done is due */
 	bool closing;
 };
-
-/* importer.c. Tells those who wait for the end of this incarnation, when no entry of it
- * is left. */
-void importer_tell_gone(struct importer *m, const char *id, uint64_t incarnation);
 
 /* peer.c. peer_find never gives one that has ended. */
 struct peer *peer_find(struct importer *m, const char *id, uint64_t incarnation);

@@ -7,6 +7,37 @@
 #include <string.h>
 #include <unistd.h>
 
+static const uint8_t may_follow[PEER__STATES] = {
+	[PEER_UNUSED] = MAY(PEER_CONNECTING),
+	[PEER_CONNECTING] = MAY(PEER_OPENING) | MAY(PEER_ENDED),
+	[PEER_OPENING] = MAY(PEER_READY) | MAY(PEER_ENDED),
+	[PEER_READY] = MAY(PEER_ENDED),
+	[PEER_ENDED] = MAY(PEER_UNUSED),
+};
+
+/* What holds of a peer in each state. */
+static void check(const struct peer *p)
+{
+	bool linked = p->state == PEER_OPENING || p->state == PEER_READY;
+	bool ready = p->state == PEER_READY;
+
+	assert((p->link != NULL) == linked);
+	assert(p->n_copies == 0 || ready || p->state == PEER_ENDED);
+	assert(p->map == NULL || ready || p->state == PEER_ENDED);
+	assert(!ready || (p->map != NULL && p->transport != NULL));
+	assert((p->stage != NULL) == (ready && p->transport->room != NULL));
+	assert(loop_timer_running(&p->deadline) ==
+		(p->state == PEER_CONNECTING || p->state == PEER_OPENING));
+	assert(!loop_timer_running(&p->retry) || p->state == PEER_CONNECTING);
+}
+
+static void set_state(struct peer *p, enum peer_state state)
+{
+	assert((may_follow[p->state] & MAY(state)) != 0);
+	p->state = state;
+	check(p);
+}
+
 struct peer *peer_find(struct importer *m, const char *id, uint64_t incarnation)
 {
 	for (uint32_t i = 0; i < IMPORTER_PEERS_MAX; i++) {
@@ -30,19 +61,25 @@ static void close_tickets(struct peer *peer)
 	}
 }
 
+/* Nothing of it is used any more. */
+static void forget(struct peer *peer)
+{
+	struct importer *m = peer->importer;
+
+	if (peer->map != NULL)
+		transport_close(peer->transport, &m->side, peer->map);
+	*peer = (struct peer){.importer = m, .state = peer->state};
+	set_state(peer, PEER_UNUSED);
+}
+
 static void unmap_when_idle(struct peer *peer)
 {
 	struct importer *m = peer->importer;
-	char id[sizeof(peer->id)];
-	uint64_t incarnation = peer->incarnation;
 
 	if (peer->state != PEER_ENDED || peer->n_copies > 0)
 		return;
-	if (peer->map != NULL)
-		transport_close(peer->transport, &m->side, peer->map);
-	memcpy(id, peer->id, sizeof(id));
-	*peer = (struct peer){.importer = m};
-	importer_tell_gone(m, id, incarnation);
+	forget(peer);
+	loop_keep_awake(m->side.loop); /* whoever waits for it is told in the turn */
 }
 
 void peer_copy_over(struct peer *peer)
@@ -60,7 +97,7 @@ static void stop_contact(struct peer *peer)
 	stage_close(peer);
 	link_destroy(peer->link);
 	peer->link = NULL;
-	peer->state = PEER_ENDED;
+	set_state(peer, PEER_ENDED);
 }
 
 void peer_end(struct peer *peer, const struct err *why)
@@ -69,7 +106,6 @@ void peer_end(struct peer *peer, const struct err *why)
 	struct err told = peer->denied.code != ST_OK ? peer->denied : *why;
 
 	xfer_failed(&m->side, why);
-	assert(peer->state != PEER_UNUSED && peer->state != PEER_ENDED);
 	(void)err_wrap(&told, "link to %s", peer->id);
 	if (told.code == ST_PEER)
 		log_info("%s", told.text);
@@ -88,15 +124,11 @@ void peer_end(struct peer *peer, const struct err *why)
 
 void peer_close(struct peer *peer)
 {
-	struct importer *m = peer->importer;
-
 	if (peer->state == PEER_UNUSED)
 		return;
 	if (peer->state != PEER_ENDED)
 		stop_contact(peer);
-	if (peer->map != NULL)
-		transport_close(peer->transport, &m->side, peer->map);
-	*peer = (struct peer){.importer = m};
+	forget(peer);
 }
 
 static void on_deadline(void *ctx)
@@ -163,7 +195,7 @@ static status map_arenas(struct peer *peer, struct err *err)
 		return st;
 	close_tickets(peer);
 	loop_timer_stop(&peer->deadline);
-	peer->state = PEER_READY;
+	set_state(peer, PEER_READY);
 	log_info("link to %s incarnation=%016" PRIx64
 		 " transport=%s ranks=%u bytes=%" PRIu64,
 		peer->id, peer->incarnation, peer->transport->name, peer->arenas.n_ranks,
@@ -309,7 +341,7 @@ static void open_link(struct peer *peer, int fd)
 		peer_end(peer, &err);
 		return;
 	}
-	peer->state = PEER_OPENING;
+	set_state(peer, PEER_OPENING);
 	link_send(peer->link, MSG_open, &open, -1);
 }
 
@@ -350,13 +382,13 @@ status peer_start(
 			"worker id of %zu or link path of %zu bytes, at most %zu and %zu",
 			strlen(p->worker_id), strlen(p->link_path), sizeof(peer->id) - 1,
 			sizeof(peer->path) - 1);
-	*peer = (struct peer){
-		.importer = m, .state = PEER_CONNECTING, .incarnation = p->incarnation};
+	*peer = (struct peer){.importer = m, .incarnation = p->incarnation};
 	memcpy(peer->id, p->worker_id, strlen(p->worker_id));
 	memcpy(peer->path, p->link_path, strlen(p->link_path));
 	loop_timer_wait(
 		m->side.loop, &peer->deadline, m->side.timeout_ms, on_deadline, peer);
 	loop_timer_start(m->side.loop, &peer->retry, 0, 0, try_connect, peer);
+	set_state(peer, PEER_CONNECTING);
 	*out = peer;
 	return ST_OK;
 }

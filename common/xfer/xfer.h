@@ -112,7 +112,7 @@ MUST_CHECK status importer_pull(struct importer *m, const struct pull *p,
 /* The pull ends soon with ST_CANCELLED (done is still called; a claim is given back). */
 void importer_cancel(struct importer *m, uint64_t handle);
 /* Protocol peer_down: pulls from that incarnation end with ST_PEER, its arenas are
- * unmapped, then gone is called once (at once when nothing was open). */
+ * unmapped, then gone is called once, on the loop, never from inside this call. */
 void importer_peer_down(struct importer *m, const char *worker_id, uint64_t incarnation,
 	void (*gone)(void *ctx, const char *worker_id, uint64_t incarnation), void *ctx);
 uint32_t importer_peers(const struct importer *m);

@@ -32,41 +32,20 @@ void http_mark_ready(struct http_req *req)
 {
 	struct http *h = req->h;
 
-	if (!req->is_ready) {
-		req->is_ready = true;
-		req->next_ready = NULL;
-		*h->ready_end = req;
-		h->ready_end = &req->next_ready;
-	}
+	if (req->ready.in == NULL)
+		list_add(&h->ready, &req->ready);
 	/* The turn hook may be over already when another hook comes here. */
 	loop_keep_awake(h->o.loop);
-}
-
-void http_forget_ready(struct http_req *req)
-{
-	struct http *h = req->h;
-	struct http_req **at = &h->ready;
-
-	if (!req->is_ready)
-		return;
-	while (*at != req)
-		at = &(*at)->next_ready;
-	*at = req->next_ready;
-	if (*at == NULL)
-		h->ready_end = at;
-	req->is_ready = false;
 }
 
 /* Give up what is to be cut and resume all that have something to say. */
 static void resume_ready(struct http *h)
 {
-	while (h->ready != NULL) {
-		struct http_req *req = h->ready;
+	struct http_req *req;
 
-		h->ready = req->next_ready;
-		if (h->ready == NULL)
-			h->ready_end = &h->ready;
-		req->is_ready = false;
+	/* One that is resumed may become ready again. */
+	while ((req = list_first(&h->ready, struct http_req, ready)) != NULL) {
+		list_remove(&req->ready);
 		if (req->cut)
 			http_conn_cut(req, HTTP_STOPPED);
 		if (req->suspended) {
@@ -96,12 +75,12 @@ static void on_turn(void *ctx)
 		resume_ready(h);
 		if (!h->must_run)
 			break;
-		before = h->n_conns;
+		before = h->conns.n;
 		h->must_run = false;
 		MHD_run(h->daemon);
 		/* At the connection limit the listening socket is not watched; it is
 		 * looked at again only in a run that begins with a free place. */
-		if (h->n_conns < before)
+		if (h->conns.n < before)
 			h->must_run = true;
 		if (MHD_get_timeout(h->daemon, &ms) != MHD_YES)
 			loop_timer_stop(&h->timeout);
@@ -110,7 +89,7 @@ static void on_turn(void *ctx)
 		else
 			loop_timer_start(h->o.loop, &h->timeout, ms, 0, on_timeout, h);
 	}
-	if (h->must_run || h->ready != NULL)
+	if (h->must_run || h->ready.n > 0)
 		loop_keep_awake(h->o.loop);
 }
 
@@ -128,11 +107,11 @@ static void on_sweep(void *ctx)
 	struct http *h = ctx;
 	uint64_t now = clock_ns();
 
-	for (struct http_req *c = h->conns; c != NULL; c = c->next)
+	list_each (c, &h->conns, struct http_req, node)
 		http_conn_sweep(c, now);
 	/* What no event tells: a descriptor came free after accept had failed. */
 	h->must_run = true;
-	if (h->unix_watch != NULL && h->n_conns < h->o.connections_max)
+	if (h->unix_watch != NULL && h->conns.n < h->o.connections_max)
 		loop_fd_start(h->unix_watch, LOOP_READABLE);
 }
 
@@ -153,7 +132,7 @@ static void on_unix(void *ctx, int fd, unsigned events)
 		struct sockaddr_un peer = {.sun_family = AF_UNIX};
 		int c;
 
-		if (h->n_conns >= h->o.connections_max) {
+		if (h->conns.n >= h->o.connections_max) {
 			pause_unix(h);
 			return;
 		}
@@ -267,7 +246,6 @@ status http_create(struct http **out, const struct http_options *options,
 	h->handler = *handler;
 	h->listen_fd = -1;
 	h->unix_fd = -1;
-	h->ready_end = &h->ready;
 	fill_defaults(&h->o);
 	if (http_listen_open(h, err) != ST_OK || start_daemon(h, err) != ST_OK) {
 		release(h);
@@ -286,7 +264,7 @@ uint16_t http_port(const struct http *h)
 
 uint32_t http_connections(const struct http *h)
 {
-	return h->n_conns;
+	return h->conns.n;
 }
 
 uint32_t http_requests(const struct http *h)
@@ -296,7 +274,7 @@ uint32_t http_requests(const struct http *h)
 
 void http_each(struct http *h, void (*fn)(void *ctx, struct http_req *req), void *ctx)
 {
-	for (struct http_req *c = h->conns; c != NULL; c = c->next)
+	list_each (c, &h->conns, struct http_req, node)
 		if (c->phase == HTTP_HANDED)
 			fn(ctx, c);
 }
@@ -329,7 +307,7 @@ void http_destroy(struct http *h)
 	loop_timer_stop(&h->sweep);
 	/* libmicrohttpd aborts the process when it is stopped with a connection that is
 	 * suspended. */
-	for (struct http_req *c = h->conns; c != NULL; c = c->next) {
+	list_each (c, &h->conns, struct http_req, node) {
 		c->cut = true;
 		http_mark_ready(c);
 	}

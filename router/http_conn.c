@@ -56,27 +56,17 @@ void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_cont
 		req->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)
 				  ->connect_fd;
 		reset_request(req);
-		req->next = h->conns;
-		if (h->conns != NULL)
-			h->conns->prev = req;
-		h->conns = req;
-		h->n_conns++;
+		list_add(&h->conns, &req->node);
 		return;
 	}
 	req = *socket_context;
 	if (req == NULL)
 		return;
 	*socket_context = NULL;
-	assert(req->phase != HTTP_HANDED && !req->is_ready);
+	assert(req->phase != HTTP_HANDED && req->ready.in == NULL);
 	loop_fd_close(req->watch, false);
 	reset_request(req);
-	if (req->prev != NULL)
-		req->prev->next = req->next;
-	else
-		h->conns = req->next;
-	if (req->next != NULL)
-		req->next->prev = req->prev;
-	h->n_conns--;
+	list_remove(&req->node);
 	mem_give(req);
 }
 
@@ -311,7 +301,7 @@ void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 		h->n_requests--;
 		h->handler.on_end(h->handler.ctx, req);
 	}
-	http_forget_ready(req);
+	list_remove(&req->ready);
 	reset_request(req);
 }
 

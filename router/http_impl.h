@@ -2,6 +2,7 @@
  * request at a time, so its record is both. Private to these files. */
 #ifndef ROUTER_HTTP_IMPL_H
 #define ROUTER_HTTP_IMPL_H
+#include "common/base/list.h"
 #include "common/loop/runtime.h"
 #include "router/http.h"
 
@@ -27,7 +28,8 @@ struct http_req {
 	/* Of the connection */
 	struct http *h;
 	struct MHD_Connection *conn;
-	struct http_req *next, *prev; /* all connections */
+	struct list_node node;  /* of http.conns */
+	struct list_node ready; /* of http.ready */
 	int fd;
 	bool suspended;
 	bool watching;
@@ -37,7 +39,6 @@ struct http_req {
 	/* Of the request: zeroed from here at its begin */
 	enum http_phase phase;
 	bool in_handler; /* on_request is running */
-	bool is_ready;   /* in h->ready */
 	bool cut;        /* to be given up in the next turn */
 	bool gone;
 	bool told_gone;
@@ -47,7 +48,6 @@ struct http_req {
 	bool delivered;
 	bool is_slow; /* a whole answer that did not go out at once */
 	enum http_loss loss;
-	struct http_req *next_ready;
 	uint64_t begun_ns;
 	uint64_t progress_ns; /* when the client last took bytes of a stream */
 	uint64_t sent;
@@ -77,13 +77,11 @@ struct http {
 	int listen_fd, unix_fd;
 	struct runtime_file unix_file; /* that unix_fd is bound to */
 	uint16_t port;
-	uint32_t n_conns;
 	uint32_t n_requests; /* given to the handler and not ended */
 	bool must_run;
 	bool quiesced;
 	bool stopping;
-	struct http_req *conns;
-	struct http_req *ready, **ready_end;
+	struct list conns, ready;
 };
 
 /* http_listen.c: the TCP socket and, if one is wanted, the Unix socket. */
@@ -95,8 +93,6 @@ void http_listen_close(struct http *h);
 unsigned http_mhd_timeout_s(const struct http_options *o);
 /* Look at req in this turn. */
 void http_mark_ready(struct http_req *req);
-/* req has nothing more to do. */
-void http_forget_ready(struct http_req *req);
 
 /* http_conn.c: called by libmicrohttpd. */
 void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn);

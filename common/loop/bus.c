@@ -152,7 +152,7 @@ void bus_net_destroy(struct bus_net *net)
 {
 	if (net == NULL)
 		return;
-	assert(net->buses == NULL);
+	assert(net->buses.n == 0);
 	loop_off_turn(net->loop, bus_turn, net);
 	while (zmq_ctx_term(net->zmq) < 0 && zmq_errno() == EINTR)
 		;
@@ -344,8 +344,7 @@ static status open_bus(struct bus **out, struct bus_net *net, const struct bus_o
 		mem_give(b);
 		return st;
 	}
-	b->next = net->buses;
-	net->buses = b;
+	list_add(&net->buses, &b->node);
 	*out = b;
 	return ST_OK;
 }

@@ -1,6 +1,7 @@
 /* What the files of the bus share. Private to this folder. */
 #ifndef COMMON_LOOP_BUS_CORE_H
 #define COMMON_LOOP_BUS_CORE_H
+#include "common/base/list.h"
 #include "common/loop/bus.h"
 #include "common/loop/runtime.h"
 
@@ -11,7 +12,7 @@
 struct bus_net {
 	void *zmq;
 	struct loop *loop;
-	struct bus *buses;
+	struct list buses;
 	uint64_t n_monitors; /* each monitor has an endpoint of its own */
 	bool draining;       /* a callback may run: buses are only marked closed */
 };
@@ -23,7 +24,7 @@ struct bus_pending {
 
 struct bus {
 	struct bus_net *net;
-	struct bus *next;
+	struct list_node node; /* of bus_net.buses */
 	void *sock;
 	void *monitor; /* PAIR socket that brings connection events */
 	struct loop_fd *sock_watch, *monitor_watch;

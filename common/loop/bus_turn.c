@@ -73,26 +73,20 @@ static void drain(struct bus *b)
 
 static void free_bus(struct bus *b)
 {
-	struct bus **at = &b->net->buses;
-
-	while (*at != b)
-		at = &(*at)->next;
-	*at = b->next;
+	list_remove(&b->node);
 	mem_give(b);
 }
 
 void bus_turn(void *ctx)
 {
 	struct bus_net *net = ctx;
-	struct bus *b, *next;
 
 	net->draining = true;
-	for (b = net->buses; b != NULL; b = b->next)
+	list_each (b, &net->buses, struct bus, node)
 		if (!b->closed)
 			drain(b);
 	net->draining = false;
-	for (b = net->buses; b != NULL; b = next) {
-		next = b->next;
+	list_each (b, &net->buses, struct bus, node) {
 		if (b->closed) {
 			bus_close_sockets(b);
 			free_bus(b);

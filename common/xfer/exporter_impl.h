@@ -3,6 +3,7 @@
  * importers ask for). */
 #ifndef COMMON_XFER_EXPORTER_IMPL_H
 #define COMMON_XFER_EXPORTER_IMPL_H
+#include "common/base/list.h"
 #include "common/loop/runtime.h"
 #include "common/xfer/link.h"
 #include "common/xfer/xfer.h"
@@ -22,8 +23,6 @@ struct export_link {
 	struct export_stage *stage; /* NULL: it reads our arenas itself */
 };
 
-struct export_digest; /* a digest being computed for a claim */
-
 struct export_socket {
 	char path[RUNTIME_PATH_BYTES];
 	struct runtime_file file; /* as it was bound */
@@ -42,8 +41,8 @@ struct exporter {
 	struct export_link entries[EXPORTER_LINKS_MAX];
 	uint32_t n_links;
 	uint64_t last_link;
-	struct export_digest *digests;
-	struct export_stage *stages; /* those of links that have ended included */
+	struct list digests; /* being computed */
+	struct list stages;  /* those of links that have ended included */
 };
 
 struct export_link *exporter_link_find(struct exporter *x, uint64_t id);

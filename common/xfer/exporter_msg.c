@@ -11,7 +11,7 @@
 struct export_digest {
 	struct task task; /* first */
 	struct exporter *exporter;
-	struct export_digest *next;
+	struct list_node node; /* of exporter.digests */
 	uint64_t link, lease;
 	status code;
 	uint64_t digest;
@@ -49,12 +49,9 @@ static void digest_done(struct task *t)
 	struct export_digest *d = (struct export_digest *)t;
 	struct exporter *x = d->exporter;
 	struct export_link *e = exporter_link_find(x, d->link);
-	struct export_digest **at = &x->digests;
 	struct err err;
 
-	while (*at != d)
-		at = &(*at)->next;
-	*at = d->next;
+	list_remove(&d->node);
 	if (d->code != ST_OK)
 		xfer_failed(&x->side, &d->err);
 	if (e != NULL && d->code == ST_OK) {
@@ -90,24 +87,21 @@ static status start_digest(struct export_link *e, const struct lease *l, struct 
 		mem_give(d);
 		return err_set(err, ST_LIMIT, "no request memory to start a digest");
 	}
-	d->next = x->digests;
-	x->digests = d;
+	list_add(&x->digests, &d->node);
 	return ST_OK;
 }
 
 void export_digest_cancel(struct exporter *x, uint64_t link)
 {
-	for (struct export_digest *d = x->digests; d != NULL; d = d->next)
+	list_each (d, &x->digests, struct export_digest, node)
 		if (d->link == link)
 			atomic_store(&d->task.cancel, true);
 }
 
 void export_digest_abandon(struct exporter *x)
 {
-	while (x->digests != NULL) {
-		struct export_digest *d = x->digests;
-
-		x->digests = d->next;
+	list_each (d, &x->digests, struct export_digest, node) {
+		list_remove(&d->node);
 		task_abandon(&d->task);
 	}
 }

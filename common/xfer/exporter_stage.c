@@ -17,7 +17,7 @@
 struct export_fetch {
 	struct task task; /* first */
 	struct export_stage *stage;
-	struct export_fetch *next;
+	struct list_node node; /* of export_stage.fetches */
 	uint64_t buffer;
 	struct stage_piece pieces[STAGE_PIECES_MAX];
 	uint32_t n;
@@ -27,13 +27,13 @@ struct export_fetch {
 
 struct export_stage {
 	struct exporter *exporter;
-	struct export_stage *next;
-	uint64_t link; /* may have ended */
+	struct list_node node; /* of exporter.stages */
+	uint64_t link;         /* may have ended */
 	bool ended;
 	uint8_t *at;
 	uint64_t buffers, buffer_bytes;
 	struct lanes *lanes;
-	struct export_fetch *fetches;
+	struct list fetches;
 };
 
 /* GPUs and kernel must not lose the memory while they use it. */
@@ -63,12 +63,9 @@ static void release(struct export_stage *s)
 {
 	struct exporter *x = s->exporter;
 	struct backend *b = x->side.backend[0];
-	struct export_stage **at = &x->stages;
 	struct err err;
 
-	while (*at != s)
-		at = &(*at)->next;
-	*at = s->next;
+	list_remove(&s->node);
 	/* The process ends with what it has mapped. */
 	if (xfer_park(&x->side, &err) != ST_OK) {
 		xfer_failed(&x->side, &err);
@@ -119,8 +116,7 @@ status export_stage_open(
 	s->link = e->id;
 	s->buffers = m->buffers;
 	s->buffer_bytes = m->buffer_bytes;
-	s->next = x->stages;
-	x->stages = s;
+	list_add(&x->stages, &s->node);
 	st = map_memory(s, *fd, err);
 	close(*fd); /* the mapping stays */
 	*fd = -1;
@@ -163,12 +159,9 @@ static void fetch_done(struct task *t)
 	struct export_fetch *f = (struct export_fetch *)t;
 	struct export_stage *s = f->stage;
 	struct export_link *e = exporter_link_find(s->exporter, s->link);
-	struct export_fetch **at = &s->fetches;
 	struct msg_fetched m = {.buffer = f->buffer, .ok = f->code == ST_OK};
 
-	while (*at != f)
-		at = &(*at)->next;
-	*at = f->next;
+	list_remove(&f->node);
 	if (m.ok == 0) {
 		xfer_failed(&s->exporter->side, &f->err);
 		m.text = bytes_of_str(f->err.text);
@@ -177,7 +170,7 @@ static void fetch_done(struct task *t)
 	if (e != NULL)
 		link_send(e->link, MSG_fetched, &m, -1);
 	mem_give(f);
-	if (s->ended && s->fetches == NULL)
+	if (s->ended && s->fetches.n == 0)
 		release(s);
 }
 
@@ -220,8 +213,8 @@ status export_stage_fetch(
 	if (s == NULL || m->buffer >= s->buffers)
 		return err_set(err, ST_INVALID, "fetch into buffer %" PRIu64 " of %s",
 			m->buffer, s == NULL ? "nothing" : "fewer");
-	for (f = s->fetches; f != NULL; f = f->next)
-		if (f->buffer == m->buffer)
+	list_each (other, &s->fetches, struct export_fetch, node)
+		if (other->buffer == m->buffer)
 			return err_set(err, ST_INVALID,
 				"fetch into buffer %" PRIu64 ", which is being filled",
 				m->buffer);
@@ -251,8 +244,7 @@ status export_stage_fetch(
 		mem_give(f);
 		return st;
 	}
-	f->next = s->fetches;
-	s->fetches = f;
+	list_add(&s->fetches, &f->node);
 	return ST_OK;
 }
 
@@ -264,19 +256,15 @@ void export_stage_end(struct export_link *e)
 	if (s == NULL)
 		return;
 	s->ended = true;
-	if (s->fetches == NULL)
+	if (s->fetches.n == 0)
 		release(s);
 }
 
 void export_stage_abandon(struct exporter *x)
 {
-	while (x->stages != NULL) {
-		struct export_stage *s = x->stages;
-
-		while (s->fetches != NULL) {
-			struct export_fetch *f = s->fetches;
-
-			s->fetches = f->next;
+	list_each (s, &x->stages, struct export_stage, node) {
+		list_each (f, &s->fetches, struct export_fetch, node) {
+			list_remove(&f->node);
 			task_abandon(&f->task);
 		}
 		release(s);

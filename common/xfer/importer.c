@@ -22,19 +22,12 @@ static bool is_mapped(const struct importer *m, const struct peer_down *d)
 /* Those who wait for the end of an incarnation of which nothing is left. */
 static void tell_gone(struct importer *m)
 {
-	struct peer_down **at = &m->downs;
-
-	while (*at != NULL) {
-		struct peer_down *d = *at;
-
-		if (is_mapped(m, d)) {
-			at = &d->next;
+	list_each (d, &m->downs, struct peer_down, node) {
+		if (is_mapped(m, d))
 			continue;
-		}
-		*at = d->next;
+		list_remove(&d->node);
 		d->gone(d->ctx, d->id, d->incarnation);
 		mem_give(d);
-		at = &m->downs; /* the callback may have brought new ones */
 	}
 }
 
@@ -198,8 +191,7 @@ void importer_peer_down(struct importer *m, const char *worker_id, uint64_t inca
 		d->incarnation = incarnation;
 		d->gone = gone;
 		d->ctx = ctx;
-		d->next = m->downs;
-		m->downs = d;
+		list_add(&m->downs, &d->node);
 		loop_keep_awake(m->side.loop);
 	}
 	if (peer != NULL) {

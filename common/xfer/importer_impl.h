@@ -3,6 +3,7 @@
  * claim to done), import_copy.c (the work that a pull has on the pool). */
 #ifndef COMMON_XFER_IMPORTER_IMPL_H
 #define COMMON_XFER_IMPORTER_IMPL_H
+#include "common/base/list.h"
 #include "common/loop/runtime.h"
 #include "common/xfer/link.h"
 #include "common/xfer/task.h"
@@ -99,7 +100,7 @@ struct import_pull {
 };
 
 struct peer_down {
-	struct peer_down *next;
+	struct list_node node; /* of importer.downs */
 	char id[49];
 	uint64_t incarnation;
 	void (*gone)(void *ctx, const char *worker_id, uint64_t incarnation);
@@ -111,7 +112,7 @@ struct importer {
 	uint64_t compat_hash;
 	struct peer peers[IMPORTER_PEERS_MAX];
 	struct import_pull pulls[IMPORTER_PULLS_MAX];
-	struct peer_down *downs;
+	struct list downs;
 	uint64_t last_handle;
 	uint32_t n_ended; /* pulls whose done is due */
 	bool closing;

@@ -1,6 +1,7 @@
 /* Frames in and out of one link. Input is decoded in a buffer of the link; output goes
  * to the socket at once, or waits in a bounded queue until the socket takes it. */
 #include "common/xfer/link.h"
+#include "common/base/list.h"
 #include "common/base/mem.h"
 #include "common/xfer/link_socket.h"
 #include <assert.h>
@@ -11,7 +12,7 @@
 #define FRAMES_PER_TURN 32
 
 struct frame {
-	struct frame *next;
+	struct list_node node; /* of the queue */
 	int fd;
 	size_t len;
 	uint8_t bytes[];
@@ -24,8 +25,7 @@ struct link {
 	enum wire_party we;
 	const struct link_events *events;
 	void *ctx;
-	struct frame *queue, **queue_end;
-	uint32_t n_queued;
+	struct list queue;
 	bool inside;                /* on_message runs */
 	bool ended;                 /* on_end was called */
 	struct err broken;          /* code other than ST_OK: on_end is due */
@@ -76,13 +76,12 @@ static void watch_for(struct link *l)
 {
 	if (!l->ended && l->broken.code == ST_OK)
 		loop_fd_start(
-			l->watch, LOOP_READABLE | (l->n_queued > 0 ? LOOP_WRITABLE : 0u));
+			l->watch, LOOP_READABLE | (l->queue.n > 0 ? LOOP_WRITABLE : 0u));
 }
 
 static void flush_queue(struct link *l)
 {
-	while (l->queue != NULL) {
-		struct frame *f = l->queue;
+	list_each (f, &l->queue, struct frame, node) {
 		status st = link_put_frame(
 			l->fd, (struct bytes){f->bytes, f->len}, f->fd, &l->broken);
 
@@ -92,10 +91,7 @@ static void flush_queue(struct link *l)
 			break_soon(l);
 			return;
 		}
-		l->queue = f->next;
-		if (l->queue == NULL)
-			l->queue_end = &l->queue;
-		l->n_queued--;
+		list_remove(&f->node);
 		mem_give(f);
 	}
 	watch_for(l);
@@ -105,18 +101,16 @@ static status enqueue(struct link *l, struct bytes b, int fd, struct err *err)
 {
 	struct frame *f;
 
-	if (l->n_queued == LINK_QUEUE_MAX)
+	if (l->queue.n == LINK_QUEUE_MAX)
 		return err_set(err, ST_LIMIT,
-			"the link's peer does not read: %u frames wait", l->n_queued);
+			"the link's peer does not read: %u frames wait", l->queue.n);
 	f = mem_take(1, sizeof(*f) + b.len);
 	if (f == NULL)
 		return err_set(err, ST_LIMIT, "no request memory for a link frame");
 	f->fd = fd;
 	f->len = b.len;
 	memcpy(f->bytes, b.at, b.len);
-	*l->queue_end = f;
-	l->queue_end = &f->next;
-	l->n_queued++;
+	list_add(&l->queue, &f->node);
 	watch_for(l);
 	return ST_OK;
 }
@@ -142,7 +136,7 @@ void link_send(struct link *l, enum msg_type type, const void *msg, int fd)
 		return;
 	st = encode(l, type, msg, &out, &l->broken);
 	if (st == ST_OK)
-		st = l->n_queued > 0
+		st = l->queue.n > 0
 			     ? ST_AGAIN
 			     : link_put_frame(l->fd, sink_bytes(&out), fd, &l->broken);
 	if (st == ST_AGAIN)
@@ -158,7 +152,7 @@ void link_send_last(struct link *l, enum msg_type type, const void *msg)
 	struct err err;
 	status st = encode(l, type, msg, &out, &err);
 
-	if (st == ST_OK && l->n_queued == 0)
+	if (st == ST_OK && l->queue.n == 0)
 		st = link_put_frame(l->fd, sink_bytes(&out), -1, &err);
 	(void)st;
 	sink_release(&out);
@@ -239,7 +233,6 @@ status link_create(struct link **out, struct loop *loop, int fd, enum wire_party
 	l->we = we;
 	l->events = events;
 	l->ctx = ctx;
-	l->queue_end = &l->queue;
 	st = loop_fd_open(&l->watch, loop, fd, on_event, l, err);
 	if (st != ST_OK) {
 		close(fd);
@@ -258,12 +251,8 @@ void link_destroy(struct link *l)
 	assert(!l->inside);
 	l->ended = true;
 	loop_timer_stop(&l->end_soon);
-	while (l->queue != NULL) {
-		struct frame *f = l->queue;
-
-		l->queue = f->next;
+	list_each (f, &l->queue, struct frame, node)
 		mem_give(f);
-	}
 	loop_fd_close(l->watch, true);
 	mem_give(l);
 }

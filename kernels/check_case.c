@@ -33,16 +33,6 @@ static float normal(struct check_case *c)
 	return (float)(sum - 131070) * (1.7320508f / 65536.0f);
 }
 
-static float to_bf16(float f)
-{
-	uint32_t u;
-
-	memcpy(&u, &f, sizeof(u));
-	u = (u + 0x7FFFu + (u >> 16 & 1u)) & 0xFFFF0000u;
-	memcpy(&f, &u, sizeof(f));
-	return f;
-}
-
 struct check_buffer *check_add(struct check_case *c, const char *name,
 	enum check_role role, enum check_type type, void *field)
 {
@@ -72,7 +62,7 @@ void check_round(const struct check_case *c, struct check_buffer *b)
 	if (b->type != CHECK_BF16 && (b->type != CHECK_ACT || !c->round_acts))
 		return;
 	for (uint64_t i = 0; i < b->rows * b->stride; i++)
-		at[i] = to_bf16(at[i]);
+		at[i] = bf16_value(bf16_round(at[i]));
 }
 
 /* Large weights repeat a random piece whose length, a prime, divides no row. */

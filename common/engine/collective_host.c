@@ -85,26 +85,6 @@ static void sum_f32(const struct host *h, uint64_t from, uint64_t to)
 	}
 }
 
-static float bf16_to_f32(uint16_t bits)
-{
-	uint32_t wide = (uint32_t)bits << 16;
-	float value;
-
-	memcpy(&value, &wide, sizeof(value));
-	return value;
-}
-
-/* To nearest, ties to even; a NaN stays one. */
-static uint16_t bf16_from_f32(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
-		return (uint16_t)(bits >> 16 | 0x40u);
-	return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
-}
-
 static void sum_bf16(const struct host *h, uint64_t from, uint64_t to)
 {
 	for (uint64_t i = from; i < to; i++) {
@@ -112,8 +92,8 @@ static void sum_bf16(const struct host *h, uint64_t from, uint64_t to)
 		uint16_t rounded;
 
 		for (uint32_t r = 0; r < h->base.n_ranks; r++)
-			sum += bf16_to_f32(((const uint16_t *)h->buf[r])[i]);
-		rounded = bf16_from_f32(sum);
+			sum += bf16_value(((const uint16_t *)h->buf[r])[i]);
+		rounded = bf16_round(sum);
 		for (uint32_t r = 0; r < h->base.n_ranks; r++)
 			((uint16_t *)h->buf[r])[i] = rounded;
 	}

@@ -103,15 +103,8 @@ static status show(struct rank *r, const struct batch *b, uint32_t layer,
 	st = r->b->ops->download(r->s, tap->raw, rows, n * dtype_bytes(r->b->act), err);
 	if (st != ST_OK)
 		return st;
-	for (uint64_t i = 0; i < n; i++) {
-		if (r->b->act == DT_BF16) {
-			uint32_t bits = (uint32_t)((const uint16_t *)tap->raw)[i] << 16;
-
-			memcpy(&tap->hidden[i], &bits, sizeof(bits));
-		} else {
-			tap->hidden[i] = ((const float *)tap->raw)[i];
-		}
-	}
+	for (uint64_t i = 0; i < n; i++)
+		tap->hidden[i] = load_as(r->b->act, tap->raw, i);
 	tap->fn(tap->ctx, layer, tap->hidden, b->n_rows, width);
 	return ST_OK;
 }

@@ -93,11 +93,9 @@ static status gather_f32(const struct weights *w, const struct st_tensor *t,
 	for (uint64_t i = 0; i < n && st == ST_OK; i++) {
 		if (bf16) {
 			uint16_t half;
-			uint32_t word;
 
 			memcpy(&half, narrow + 2 * i, 2);
-			word = (uint32_t)half << 16;
-			memcpy(&dst[i], &word, 4);
+			dst[i] = bf16_value(half);
 		}
 		if (!isfinite(dst[i]))
 			return tensor_refuse(w, t, err, "%g at [%u][%u]", (double)dst[i],

@@ -77,18 +77,6 @@ status run_decode(struct engine *e, const uint32_t *ids, uint32_t at, uint32_t n
 	return st == ST_OK ? run_wait(e, &r, err) : err_set(err, st, "leave");
 }
 
-static float element(const void *at, enum dtype dtype, uint64_t i)
-{
-	uint32_t bits;
-	float value;
-
-	if (dtype == DT_F32)
-		return ((const float *)at)[i];
-	bits = (uint32_t)((const uint16_t *)at)[i] << 16;
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
 /* Local heads [h][dv][dk] to [h][dk][dv] at the rank's first head. */
 static void spread_state(
 	const struct layout *l, uint32_t rank, const float *local, float *state)
@@ -118,7 +106,7 @@ static void spread_conv(
 
 		for (uint64_t i = 0; i < n; i++)
 			conv[to + rank * n + i] =
-				element(local, (enum dtype)l->conv_dtype, from + i);
+				load_as((enum dtype)l->conv_dtype, local, from + i);
 		from += n;
 		to += n * l->ranks;
 	}

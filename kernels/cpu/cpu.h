@@ -54,40 +54,6 @@ MUST_CHECK status route_check(
 /* ids and weights of row t from its probabilities p [E]. */
 void route_choose(const struct op_moe_route *op, const float *p, uint32_t t);
 
-static inline float bf16_value(uint16_t bits)
-{
-	uint32_t u = (uint32_t)bits << 16;
-	float f;
-
-	memcpy(&f, &u, sizeof(f));
-	return f;
-}
-
-/* To nearest, ties to even; a NaN stays one. */
-static inline uint16_t bf16_round(float f)
-{
-	uint32_t u;
-
-	memcpy(&u, &f, sizeof(u));
-	if ((u & 0x7FFFFFFFu) > 0x7F800000u)
-		return (uint16_t)((u >> 16) | 0x40u);
-	return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
-}
-
-static inline float load_as(enum dtype dtype, const void *base, uint64_t i)
-{
-	return dtype == DT_F32 ? ((const float *)base)[i]
-			       : bf16_value(((const uint16_t *)base)[i]);
-}
-
-static inline void store_as(enum dtype dtype, void *base, uint64_t i, float value)
-{
-	if (dtype == DT_F32)
-		((float *)base)[i] = value;
-	else
-		((uint16_t *)base)[i] = bf16_round(value);
-}
-
 /* OCP E4M3 ("fn"): no infinities, 0x7F and 0xFF are NaN. */
 static inline float e4m3_value(uint8_t code)
 {

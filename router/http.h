@@ -91,7 +91,6 @@ void *http_user(const struct http_req *req);
 
 bool http_gone(const struct http_req *req);
 unsigned http_status(const struct http_req *req);     /* 0: not answered */
-uint64_t http_sent_bytes(const struct http_req *req); /* body bytes given to the socket */
 /* In on_end: the whole answer was handed to the kernel. */
 bool http_delivered(const struct http_req *req);
 /* Why it was not; the first reason counts. What the handler aborted itself has none. */

@@ -88,11 +88,6 @@ unsigned http_status(const struct http_req *req)
 	return req->status;
 }
 
-uint64_t http_sent_bytes(const struct http_req *req)
-{
-	return req->sent;
-}
-
 bool http_delivered(const struct http_req *req)
 {
 	return req->delivered;
@@ -194,7 +189,6 @@ static void respond(struct http_req *req, unsigned http_code, const char *conten
 	if (!finish_response(req, http_code, content_type))
 		return;
 	req->complete = true;
-	req->sent = len;
 }
 
 void http_respond(struct http_req *req, unsigned http_code, const char *content_type,
@@ -277,7 +271,6 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
 	if (n > 0) {
 		compact(req);
 		req->progress_ns = clock_ns();
-		req->sent += n;
 		return (ssize_t)n;
 	}
 	if (req->complete)

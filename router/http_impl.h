@@ -50,7 +50,6 @@ struct http_req {
 	enum http_loss loss;
 	uint64_t begun_ns;
 	uint64_t progress_ns; /* when the client last took bytes of a stream */
-	uint64_t sent;
 	const char *method, *path;
 	char id[HTTP_ID_MAX + 1];
 	void *user;

@@ -43,7 +43,8 @@ status link_open(struct router *rt, struct err *err)
 			.high_water = HIGH_WATER,
 			.batch = BATCH,
 			.events = &events,
-			.ctx = rt},
+			.ctx = rt,
+			.malformed = &rt->metrics.counter[COUNTER_malformed]},
 		err);
 }
 

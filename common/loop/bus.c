@@ -117,8 +117,8 @@ bool bus_recv_one(struct bus *b)
 		bus_turn_message(b, (struct bytes){zmq_msg_data(&id), zmq_msg_size(&id)},
 			(struct bytes){zmq_msg_data(&body), zmq_msg_size(&body)},
 			zmq_msg_get(&body, ZMQ_SRCFD));
-	else if (got)
-		b->counts.malformed++;
+	else if (got && b->malformed != NULL)
+		++*b->malformed;
 	zmq_msg_close(&body);
 	zmq_msg_close(&id);
 	return got;
@@ -329,7 +329,8 @@ static status open_bus(struct bus **out, struct bus_net *net, const struct bus_o
 		.conn = -1,
 		.batch = o->batch,
 		.events = o->events,
-		.ctx = o->ctx};
+		.ctx = o->ctx,
+		.malformed = o->malformed};
 	st = open_socket(b, o, err);
 	if (st == ST_OK)
 		st = open_monitor(b, o, err);
@@ -420,7 +421,5 @@ status bus_send(struct bus *b, struct bytes peer, uint8_t type, struct bytes bod
 		bus_read_monitor(b);
 		return full && (b->is_router || b->ready) ? ST_LIMIT : ST_PEER;
 	}
-	b->counts.sent++;
-	b->counts.bytes_sent += body.len + 1;
 	return ST_OK;
 }

@@ -45,6 +45,9 @@ struct bus_options {
 	uint32_t batch;      /* messages handed out per turn of the loop */
 	const struct bus_events *events;
 	void *ctx;
+	/* Counts messages that are not exactly one non-empty frame; they are dropped.
+	 * NULL: nobody wants to know. */
+	uint64_t *malformed;
 };
 
 struct bus;
@@ -73,11 +76,5 @@ const char *bus_endpoint(const struct bus *b);
  * is reached. ST_PEER: no connection to that peer. ST_INVALID: above BUS_FRAME_MAX. */
 MUST_CHECK status bus_send(
 	struct bus *b, struct bytes peer, uint8_t type, struct bytes body);
-
-struct bus_counts {
-	uint64_t received, sent, bytes_received, bytes_sent;
-	uint64_t malformed; /* not exactly one non-empty frame; dropped */
-};
-struct bus_counts bus_counts(const struct bus *b);
 
 #endif

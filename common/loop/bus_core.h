@@ -38,7 +38,7 @@ struct bus {
 	struct bus_pending pending[BUS_PENDING_MAX];
 	const struct bus_events *events;
 	void *ctx;
-	struct bus_counts counts;
+	uint64_t *malformed; /* may be NULL */
 	uint32_t n_binds;
 	struct runtime_file file; /* ROUTER over ipc: by which it is found */
 	char endpoint[BUS_ENDPOINT_MAX];

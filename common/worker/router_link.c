@@ -272,7 +272,8 @@ status router_link_open(
 			.high_water = HIGH_WATER,
 			.batch = BATCH,
 			.events = &events,
-			.ctx = l},
+			.ctx = l,
+			.malformed = &s->w->stats.v[STAT_malformed]},
 		err);
 }
 

@@ -24,6 +24,7 @@
 struct side {
 	struct bus *bus;
 	struct loop *loop;
+	uint64_t malformed;
 	uint32_t sent, received, connects, disconnects;
 	uint32_t disconnects_at_message; /* told before the newest message */
 	int conn_connected, conn_disconnected, conn_of_message;
@@ -130,6 +131,7 @@ static inline void open_pair(struct fixture *f, const struct bus_events *router,
 
 	o.events = router;
 	o.ctx = &f->router;
+	o.malformed = &f->router.malformed;
 	assert_int_equal(bus_bind(&f->router.bus, f->net, &o, &err), ST_OK);
 	if (dealer == NULL)
 		return;

@@ -90,7 +90,7 @@ void http_set_user(struct http_req *req, void *user);
 void *http_user(const struct http_req *req);
 
 bool http_gone(const struct http_req *req);
-unsigned http_status(const struct http_req *req);     /* 0: not answered */
+unsigned http_status(const struct http_req *req); /* 0: not answered */
 /* In on_end: the whole answer was handed to the kernel. */
 bool http_delivered(const struct http_req *req);
 /* Why it was not; the first reason counts. What the handler aborted itself has none. */

@@ -5,12 +5,7 @@
 #define KERNELS_CUDA_ATTN_TILE_CUH
 #include "kernels/cuda/cuda_common.cuh"
 
-enum {
-	ATTN_D = 256,
-	ATTN_KEYS = 32,
-	ATTN_WARPS = 4,
-	ATTN_BLOCK = ATTN_WARPS * 32
-};
+enum { ATTN_D = 256, ATTN_KEYS = 32, ATTN_WARPS = 4, ATTN_BLOCK = ATTN_WARPS * 32 };
 
 /* Scores are kept times log2(e), so that exp2 serves. */
 #define ATTN_SCALE (0.0625f * 1.44269504088896f)

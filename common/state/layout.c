@@ -231,6 +231,11 @@ status layout_get(struct layout *out, struct bytes record, struct err *err)
 	return ST_OK;
 }
 
+uint32_t layout_kv_replicas(const struct layout *l)
+{
+	return l->ranks > l->n_kv ? l->ranks / l->n_kv : 1;
+}
+
 uint64_t layout_state_bytes(const struct layout *l)
 {
 	return l->conv_offset + l->n_gdn * l->conv_layer_bytes + l->aux_bytes;

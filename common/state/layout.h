@@ -52,6 +52,8 @@ uint64_t layout_compat_hash(const struct layout *l);
 void layout_put(const struct layout *l, uint8_t out[LAYOUT_RECORD_BYTES]);
 MUST_CHECK status layout_get(struct layout *out, struct bytes record, struct err *err);
 
+/* How many ranks hold the same KV head. */
+uint32_t layout_kv_replicas(const struct layout *l);
 /* What a slot really holds, without the rounding: what a hand-over moves per rank. */
 uint64_t layout_state_bytes(const struct layout *l);
 /* An arena (one per rank) holds n_pages pages, then n_slots slots. */

@@ -16,14 +16,9 @@ struct hasher {
 	uint8_t *piece;
 };
 
-static uint32_t kv_replicas(const struct layout *l)
-{
-	return l->ranks > l->n_kv ? l->ranks / l->n_kv : 1;
-}
-
 uint32_t digest_variants(const struct layout *l)
 {
-	return l->aux_bytes > 0 ? l->ranks : kv_replicas(l);
+	return l->aux_bytes > 0 ? l->ranks : layout_kv_replicas(l);
 }
 
 static status fold(
@@ -52,7 +47,7 @@ static status fold_page(struct hasher *h, uint64_t page_at, struct err *err)
 {
 	const struct layout *l = &h->side->layout;
 	uint64_t head_bytes = l->kv_layer_bytes / (UINT64_C(2) * l->local_kv);
-	uint32_t copies = kv_replicas(l);
+	uint32_t copies = layout_kv_replicas(l);
 	status st = ST_OK;
 
 	for (uint64_t half = 0; half < UINT64_C(2) * l->n_attn; half++)

@@ -44,11 +44,6 @@ void exporter_link_end(struct export_link *e, const struct err *why)
 	lease_link_lost(x->leases, id, x->lease_ns);
 }
 
-static void on_end(void *ctx, const struct err *why)
-{
-	exporter_link_end(ctx, why);
-}
-
 /* A peer that connects says at once who it is. */
 static void on_open_timeout(void *ctx)
 {
@@ -59,8 +54,6 @@ static void on_open_timeout(void *ctx)
 		&err, ST_INVALID, "no open within %u ms", e->exporter->side.timeout_ms);
 	exporter_link_end(e, &err);
 }
-
-static const struct link_events link_events = {exporter_on_message, on_end};
 
 static struct export_link *unused_entry(struct exporter *x)
 {
@@ -81,8 +74,8 @@ void exporter_admit(struct exporter *x, int fd)
 		return;
 	}
 	*e = (struct export_link){.exporter = x, .id = x->last_link + 1, .peer_id = "?"};
-	if (link_create(&e->link, x->side.loop, fd, WIRE_EXPORTER, &link_events, e,
-		    &err) != ST_OK) {
+	if (link_create(&e->link, x->side.loop, fd, WIRE_EXPORTER, &exporter_link_events,
+		    e, &err) != ST_OK) {
 		log_warn("link refused: %s", err.text);
 		return;
 	}

@@ -55,9 +55,8 @@ void exporter_admit(struct exporter *x, int fd);
 MUST_CHECK status export_socket_open(struct exporter *x, struct err *err);
 void export_socket_close(struct exporter *x);
 
-/* ctx: struct export_link. */
-MUST_CHECK status exporter_on_message(
-	void *ctx, const struct wire_msg *m, const void *msg, int *fd, struct err *err);
+/* exporter_msg.c. ctx: struct export_link. */
+extern const struct link_events exporter_link_events;
 /* Digests for claims of this link stop soon and are answered to nobody. */
 void export_digest_cancel(struct exporter *x, uint64_t link);
 /* No digest runs any more at return. */

@@ -131,14 +131,14 @@ static void send_arenas(struct export_link *e)
 			arena.blob = (struct bytes){t->blob, sizeof(t->blob)};
 			arena.has_blob = true;
 		}
-		link_send(
-			e->link, MSG_arena, &arena, t->kind == TICKET_MEMFD ? t->fd : -1);
+		link_send(e->link, MSG_arena, &arena, t->fd);
 	}
 }
 
-static status on_open(struct export_link *e, const void *msg, int *fd, struct err *err)
+static status on_open(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_open *m = msg;
+	struct export_link *e = ctx;
 	struct exporter *x = e->exporter;
 	uint64_t ours = layout_compat_hash(&x->side.layout);
 
@@ -165,9 +165,10 @@ static status on_open(struct export_link *e, const void *msg, int *fd, struct er
 	return ST_OK;
 }
 
-static status on_claim(struct export_link *e, const void *msg, int *fd, struct err *err)
+static status on_claim(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_claim *m = msg;
+	struct export_link *e = ctx;
 	struct exporter *x = e->exporter;
 	struct lease *l = NULL;
 	struct err why;
@@ -190,9 +191,10 @@ static status on_claim(struct export_link *e, const void *msg, int *fd, struct e
 	return lease_unclaim(x->leases, m->lease, e->id, x->lease_ns, err);
 }
 
-static status on_done(struct export_link *e, const void *msg, int *fd, struct err *err)
+static status on_done(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_done *m = msg;
+	struct export_link *e = ctx;
 	struct exporter *x = e->exporter;
 
 	(void)fd;
@@ -201,22 +203,24 @@ static status on_done(struct export_link *e, const void *msg, int *fd, struct er
 	return lease_unclaim(x->leases, m->lease, e->id, x->lease_ns, err);
 }
 
-static status on_stage(struct export_link *e, const void *msg, int *fd, struct err *err)
+static status on_stage(void *ctx, const void *msg, int *fd, struct err *err)
 {
-	return export_stage_open(e, msg, fd, err);
+	return export_stage_open(ctx, msg, fd, err);
 }
 
-static status on_fetch(struct export_link *e, const void *msg, int *fd, struct err *err)
+static status on_fetch(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	(void)fd;
-	return export_stage_fetch(e, msg, err);
+	return export_stage_fetch(ctx, msg, err);
+}
+
+static void on_end(void *ctx, const struct err *why)
+{
+	exporter_link_end(ctx, why);
 }
 
 /* A descriptor that nobody takes ends the link. */
-static const struct handler {
-	enum msg_type type;
-	status (*fn)(struct export_link *e, const void *msg, int *fd, struct err *err);
-} handlers[] = {
+static const struct link_handler handlers[] = {
 	{MSG_open, on_open},
 	{MSG_claim, on_claim},
 	{MSG_done, on_done},
@@ -224,11 +228,4 @@ static const struct handler {
 	{MSG_fetch, on_fetch},
 };
 
-status exporter_on_message(
-	void *ctx, const struct wire_msg *m, const void *msg, int *fd, struct err *err)
-{
-	for (size_t i = 0; i < COUNT(handlers); i++)
-		if (handlers[i].type == (enum msg_type)m->type)
-			return handlers[i].fn(ctx, msg, fd, err);
-	return err_set(err, ST_INVALID, "unexpected message %s", m->name);
-}
+const struct link_events exporter_link_events = {handlers, COUNT(handlers), on_end};

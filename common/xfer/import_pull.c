@@ -271,9 +271,8 @@ void pull_claimed(struct import_pull *p, const struct msg_claimed *m)
 	}
 	loop_timer_stop(&p->timer);
 	if (!p->claim_held) {
-		(void)err_set(&why, ST_INVALID, "%s: %.*s", p->peer->id,
-			m->has_text ? (int)m->text.len : 0,
-			m->has_text ? (const char *)m->text.at : "");
+		(void)err_set(&why, ST_INVALID, "%s: %.*s", p->peer->id, (int)m->text.len,
+			(const char *)m->text.at);
 		pull_stop(p, &why);
 	} else if (begin_copy(p, m, &why) != ST_OK) {
 		pull_stop(p, &why);

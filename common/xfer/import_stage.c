@@ -262,9 +262,8 @@ status stage_fetched(struct peer *peer, const struct msg_fetched *m, struct err 
 		pull_resume(p);
 		return ST_OK;
 	}
-	(void)err_set(&why, ST_PEER, "%s: %.*s", peer->id,
-		m->has_text ? (int)m->text.len : 0,
-		m->has_text ? (const char *)m->text.at : "");
+	(void)err_set(&why, ST_PEER, "%s: %.*s", peer->id, (int)m->text.len,
+		(const char *)m->text.at);
 	pull_stop(p, &why);
 	return ST_OK;
 }

@@ -26,7 +26,7 @@ struct link {
 	const struct link_events *events;
 	void *ctx;
 	struct list queue;
-	bool inside;                /* on_message runs */
+	bool inside;                /* a handler runs */
 	bool ended;                 /* on_end was called */
 	struct err broken;          /* code other than ST_OK: on_end is due */
 	struct loop_timer end_soon; /* calls it */
@@ -161,10 +161,14 @@ void link_send_last(struct link *l, enum msg_type type, const void *msg)
 static status handle_frame(struct link *l, struct bytes in, int *fd, struct err *err)
 {
 	const struct wire_msg *m = wire_find(in.at[0]);
+	const struct link_handler *h = NULL;
 	union any_message msg;
 	status st;
 
-	if (m == NULL || (m->to & l->we) == 0)
+	for (size_t i = 0; i < l->events->n_handlers && h == NULL; i++)
+		if ((unsigned)l->events->handlers[i].type == in.at[0])
+			h = &l->events->handlers[i];
+	if (m == NULL || (m->to & l->we) == 0 || h == NULL)
 		return err_set(err, ST_INVALID, "unexpected frame of type %u (%s)",
 			in.at[0], m != NULL ? m->name : "unknown");
 	assert(m->size <= sizeof(msg));
@@ -176,7 +180,7 @@ static status handle_frame(struct link *l, struct bytes in, int *fd, struct err 
 		return ST_INVALID;
 	}
 	l->inside = true;
-	st = l->events->on_message(l->ctx, m, &msg, fd, err);
+	st = h->fn(l->ctx, &msg, fd, err);
 	l->inside = false;
 	if (st == ST_OK && *fd >= 0)
 		st = err_set(err, ST_INVALID, "%s came with a descriptor", m->name);

@@ -14,11 +14,16 @@
 #define LINK_QUEUE_MAX 512u
 
 struct link;
-struct link_events {
+struct link_handler {
+	enum msg_type type;
 	/* msg is the decoded struct. *fd: -1, or a descriptor that came with it; taken by
 	 * setting it to -1. An error ends the link. Must not destroy the link. */
-	status (*on_message)(void *ctx, const struct wire_msg *m, const void *msg,
-		int *fd, struct err *err);
+	status (*fn)(void *ctx, const void *msg, int *fd, struct err *err);
+};
+
+struct link_events {
+	const struct link_handler *handlers; /* of all that this party may receive */
+	size_t n_handlers;
 	/* Once, never from inside another call: the peer is gone (ST_PEER), broke the
 	 * protocol (anything else), or does not read (ST_LIMIT). Destroy it then or
 	 * later. */

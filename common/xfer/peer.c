@@ -206,9 +206,10 @@ static status map_arenas(struct peer *peer, struct err *err)
 	return ST_OK;
 }
 
-static status on_arena(struct peer *peer, const void *msg, int *fd, struct err *err)
+static status on_arena(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_arena *m = msg;
+	struct peer *peer = ctx;
 	struct peer_arenas *a = &peer->arenas;
 	struct arena_ticket *t;
 	struct layout l;
@@ -246,9 +247,10 @@ static bool is_pull_of(
 	return p->state != PULL_UNUSED && p->peer == peer && p->what.lease == lease;
 }
 
-static status on_claimed(struct peer *peer, const void *msg, int *fd, struct err *err)
+static status on_claimed(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_claimed *m = msg;
+	struct peer *peer = ctx;
 	struct importer *im = peer->importer;
 
 	(void)fd;
@@ -262,16 +264,17 @@ static status on_claimed(struct peer *peer, const void *msg, int *fd, struct err
 		"claimed for lease %" PRIu64 ", which was not asked for", m->lease);
 }
 
-static status on_fetched(struct peer *peer, const void *msg, int *fd, struct err *err)
+static status on_fetched(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	(void)fd;
-	return stage_fetched(peer, msg, err);
+	return stage_fetched(ctx, msg, err);
 }
 
 /* May find nothing: it crosses our done. */
-static status on_revoke(struct peer *peer, const void *msg, int *fd, struct err *err)
+static status on_revoke(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_revoke *m = msg;
+	struct peer *peer = ctx;
 	struct importer *im = peer->importer;
 	struct err why;
 
@@ -285,9 +288,10 @@ static status on_revoke(struct peer *peer, const void *msg, int *fd, struct err 
 	return ST_OK;
 }
 
-static status on_denied(struct peer *peer, const void *msg, int *fd, struct err *err)
+static status on_denied(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	const struct msg_denied *m = msg;
+	struct peer *peer = ctx;
 
 	(void)fd;
 	(void)err;
@@ -296,25 +300,13 @@ static status on_denied(struct peer *peer, const void *msg, int *fd, struct err 
 	return ST_OK; /* the end of the link follows */
 }
 
-static const struct handler {
-	enum msg_type type;
-	status (*fn)(struct peer *peer, const void *msg, int *fd, struct err *err);
-} handlers[] = {
+static const struct link_handler handlers[] = {
 	{MSG_arena, on_arena},
 	{MSG_claimed, on_claimed},
 	{MSG_fetched, on_fetched},
 	{MSG_revoke, on_revoke},
 	{MSG_denied, on_denied},
 };
-
-static status on_message(
-	void *ctx, const struct wire_msg *m, const void *msg, int *fd, struct err *err)
-{
-	for (size_t i = 0; i < COUNT(handlers); i++)
-		if (handlers[i].type == (enum msg_type)m->type)
-			return handlers[i].fn(ctx, msg, fd, err);
-	return err_set(err, ST_INVALID, "unexpected message %s", m->name);
-}
 
 static void on_end(void *ctx, const struct err *why)
 {
@@ -326,7 +318,7 @@ static void on_end(void *ctx, const struct err *why)
 
 static void open_link(struct peer *peer, int fd)
 {
-	static const struct link_events events = {on_message, on_end};
+	static const struct link_events events = {handlers, COUNT(handlers), on_end};
 	struct importer *m = peer->importer;
 	struct msg_open open = {
 		.id = bytes_of_str(m->side.id),

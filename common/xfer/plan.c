@@ -30,16 +30,10 @@ static void add_copy(struct builder *b, struct plan_copy c)
 	b->out[b->n++] = c;
 }
 
-/* How many ranks hold the same KV head. */
-static uint32_t replicas(const struct layout *l)
-{
-	return l->ranks > l->n_kv ? l->ranks / l->n_kv : 1;
-}
-
 /* First KV head of a rank, as the whole model counts. */
 static uint32_t first_kv(const struct layout *l, uint32_t rank)
 {
-	return rank / replicas(l) * l->local_kv;
+	return rank / layout_kv_replicas(l) * l->local_kv;
 }
 
 /* One page into one rank. The destination's replicas of a head are spread over the
@@ -49,7 +43,7 @@ static void add_page(
 {
 	const struct layout *src = b->src, *dst = b->dst;
 	uint64_t head_bytes = src->kv_layer_bytes / (UINT64_C(2) * src->local_kv);
-	uint32_t n_replicas = replicas(src);
+	uint32_t n_replicas = layout_kv_replicas(src);
 
 	for (uint64_t half = 0; half < UINT64_C(2) * dst->n_attn; half++)
 		for (uint32_t h = 0; h < dst->local_kv; h++) {

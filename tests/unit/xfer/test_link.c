@@ -22,21 +22,29 @@ struct ends {
 	bool in_order, destroy_at_end, refuse;
 };
 
-static status on_message(
-	void *ctx, const struct wire_msg *m, const void *msg, int *fd, struct err *err)
+static status on_any(void *ctx, const void *msg, int *fd, struct err *err)
 {
 	struct ends *e = ctx;
 
+	(void)msg;
+	(void)fd;
 	e->n_messages++;
-	if (m->type == MSG_claimed)
-		e->last = ((const struct msg_claimed *)msg)->lease;
-	if (m->type == MSG_arena) {
-		e->received_fd = *fd;
-		*fd = -1;
-	}
 	if (e->refuse)
 		return err_set(err, ST_INVALID, "this one is refused");
 	return ST_OK;
+}
+
+static status on_claimed(void *ctx, const void *msg, int *fd, struct err *err)
+{
+	((struct ends *)ctx)->last = ((const struct msg_claimed *)msg)->lease;
+	return on_any(ctx, msg, fd, err);
+}
+
+static status on_arena(void *ctx, const void *msg, int *fd, struct err *err)
+{
+	((struct ends *)ctx)->received_fd = *fd;
+	*fd = -1;
+	return on_any(ctx, msg, fd, err);
 }
 
 static void on_end(void *ctx, const struct err *why)
@@ -51,7 +59,14 @@ static void on_end(void *ctx, const struct err *why)
 	}
 }
 
-static const struct link_events events = {on_message, on_end};
+static const struct link_handler handlers[] = {
+	{MSG_arena, on_arena},
+	{MSG_claimed, on_claimed},
+	{MSG_revoke, on_any},
+	{MSG_denied, on_any},
+	{MSG_fetched, on_any},
+};
+static const struct link_events events = {handlers, COUNT(handlers), on_end};
 
 static int set_up(void **state)
 {

@@ -143,12 +143,10 @@ static bool end_placing(struct router *rt, struct request *r, uint64_t now_ns)
 
 static void place(struct router *rt, uint64_t now_ns)
 {
-	struct request *next;
 
-	for (struct request *r = rt->requests.placing.first; r != NULL; r = next) {
+	list_each (r, &rt->requests.placing, struct request, node) {
 		struct request_route route = {0};
 
-		next = r->next;
 		if (end_placing(rt, r, now_ns) || now_ns < r->not_before_ns)
 			continue;
 		if (r->d != NULL)
@@ -204,11 +202,9 @@ static bool dispatch(struct router *rt, struct request *r, uint64_t now_ns)
  * small ones do not need, but they do not take it for ever. */
 static void dispatch_queued(struct router *rt, uint64_t now_ns)
 {
-	struct request *next;
 	uint32_t stuck = 0;
 
-	for (struct request *r = rt->requests.queued.first; r != NULL; r = next) {
-		next = r->next;
+	list_each (r, &rt->requests.queued, struct request, node) {
 		/* Its leader waits for it, too. */
 		if (request_waits(r))
 			continue;

@@ -28,6 +28,7 @@
  * that worker's word (freed, rejected) or by its loss; the record lives until then. */
 #ifndef ROUTER_REQUEST_H
 #define ROUTER_REQUEST_H
+#include "common/base/list.h"
 #include "common/wire/wire.h"
 #include "router/api.h"
 #include "router/fleet.h"
@@ -118,12 +119,10 @@ struct request_claim {
 #define REQUEST_CLAIMS_MAX 8u
 
 struct requests;
-struct request_list;
 struct request {
 	/* the set (requests.c) */
 	struct requests *set;
-	struct request_list *in;
-	struct request *next, *prev;
+	struct list_node node; /* of the list of its state (requests.h) */
 	uint32_t slot_at;
 
 	uint64_t seq;     /* never 0 */

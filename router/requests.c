@@ -17,7 +17,7 @@ void requests_init(
 	s->n_free = capacity;
 }
 
-static struct request_list *list_of(struct requests *s, enum request_state state)
+static struct list *list_of(struct requests *s, enum request_state state)
 {
 	switch (state) {
 	case RQ_QUEUED:
@@ -36,40 +36,19 @@ static struct request_list *list_of(struct requests *s, enum request_state state
 	return NULL;
 }
 
-static void unlink_request(struct request *r)
-{
-	struct request_list *l = r->in;
-
-	if (l == NULL)
-		return;
-	*(r->prev != NULL ? &r->prev->next : &l->first) = r->next;
-	*(r->next != NULL ? &r->next->prev : &l->last) = r->prev;
-	l->n--;
-	r->in = NULL;
-	r->next = r->prev = NULL;
-}
-
-static void link_request(struct request_list *l, struct request *r, bool front)
-{
-	r->in = l;
-	r->prev = front ? NULL : l->last;
-	r->next = front ? l->first : NULL;
-	*(r->prev != NULL ? &r->prev->next : &l->first) = r;
-	*(r->next != NULL ? &r->next->prev : &l->last) = r;
-	l->n++;
-}
-
 void requests_moved(struct requests *s, struct request *r, enum request_state from)
 {
-	struct request_list *to = list_of(s, r->state);
+	struct list *to = list_of(s, r->state);
 
 	assert(s->count[from] > 0);
 	s->count[from]--;
 	s->count[r->state]++;
-	if (to != r->in) {
-		unlink_request(r);
-		if (to != NULL)
-			link_request(to, r, r->front);
+	if (to != r->node.in) {
+		list_remove(&r->node);
+		if (to != NULL && r->front)
+			list_add_first(to, &r->node);
+		else if (to != NULL)
+			list_add(to, &r->node);
 	}
 	r->front = false;
 }
@@ -102,7 +81,7 @@ struct request *requests_find(const struct requests *s, uint64_t seq)
 
 static void free_request(struct requests *s, struct request *r)
 {
-	unlink_request(r);
+	list_remove(&r->node);
 	s->count[r->state]--;
 	idmap_del(s->by_seq, r->seq);
 	s->slot[r->slot_at] = NULL;
@@ -115,10 +94,7 @@ static void free_request(struct requests *s, struct request *r)
 
 void requests_reap(struct requests *s)
 {
-	struct request *next;
-
-	for (struct request *r = s->done.first; r != NULL; r = next) {
-		next = r->next;
+	list_each (r, &s->done, struct request, node) {
 		if (r->user == NULL && r->n_claims == 0)
 			free_request(s, r);
 	}

@@ -4,11 +4,6 @@
 #include "common/base/idmap.h"
 #include "router/request.h"
 
-struct request_list {
-	struct request *first, *last;
-	uint32_t n;
-};
-
 struct requests {
 	const struct request_ops *ops;
 	void *self;
@@ -22,7 +17,7 @@ struct requests {
 	uint64_t last_seq;
 	uint64_t beat; /* number of the last beat to any worker */
 	uint32_t count[RQ__STATES];
-	struct request_list queued, placing, done;
+	struct list queued, placing, done;
 	uint64_t replays; /* counters, for metrics */
 	uint64_t breaches;
 };

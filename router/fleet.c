@@ -100,8 +100,8 @@ static status check_hello(const struct fleet *f, const struct msg_hello *m,
 	if (!m->reconciles)
 		return err_set(err, ST_PEER,
 			"a worker that does not answer what beats name as held");
-	if (!m->has_compat_hash || !m->has_tokenizer_hash || !m->has_pages ||
-		!m->has_slots || !m->has_link_path || !m->has_len_max)
+	if (!m->has_compat_hash || !m->has_model_hash || !m->has_tokenizer_hash ||
+		!m->has_pages || !m->has_slots || !m->has_link_path || !m->has_len_max)
 		return err_set(err, ST_PEER, "a worker's hello without its capacities");
 	if (m->tokenizer_hash != f->options.tokenizer_hash) {
 		*code = REFUSED_TOKENIZER;
@@ -132,6 +132,22 @@ static status check_peer(const struct worker_view *w, struct bytes peer,
 		w->id, w->incarnation);
 }
 
+static status refuse_compat(
+	const struct worker_view *w, const struct msg_hello *m, struct err *err)
+{
+	if (w->model_hash != m->model_hash)
+		return err_set(err, ST_PEER,
+			"weights %016" PRIx64 " of %.*s, those of %s are %016" PRIx64
+			" (another checkpoint, or one that was changed since)",
+			m->model_hash, (int)m->id.len, (const char *)m->id.at, w->id,
+			w->model_hash);
+	return err_set(err, ST_PEER,
+		"compat hash %016" PRIx64 " of %.*s, that of %s is %016" PRIx64
+		" (another page size or state type)",
+		m->compat_hash, (int)m->id.len, (const char *)m->id.at, w->id,
+		w->compat_hash);
+}
+
 /* Against the workers that live: one model, one holder of an id. */
 static status check_others(const struct fleet *f, struct bytes peer,
 	const struct msg_hello *m, enum wire_refusal *code, struct err *err)
@@ -151,12 +167,7 @@ static status check_others(const struct fleet *f, struct bytes peer,
 			return ST_PEER;
 		if (w->compat_hash != m->compat_hash) {
 			*code = REFUSED_COMPAT;
-			return err_set(err, ST_PEER,
-				"compat hash %016" PRIx64
-				" of %.*s, that of %s is %016" PRIx64
-				" (another model, page size or state type)",
-				m->compat_hash, (int)m->id.len, (const char *)m->id.at,
-				w->id, w->compat_hash);
+			return refuse_compat(w, m, err);
 		}
 	}
 	return ST_OK;
@@ -180,6 +191,7 @@ static void fill(struct worker_view *w, struct bytes peer, int conn,
 	w->len_max = (uint32_t)m->len_max;
 	w->pid = (uint32_t)m->pid;
 	w->compat_hash = m->compat_hash;
+	w->model_hash = m->model_hash;
 	copy_text(w->link_path, sizeof(w->link_path), m->link_path);
 	copy_text(w->gpus, sizeof(w->gpus), m->gpus);
 	copy_text(w->transport, sizeof(w->transport), m->transport);

@@ -42,7 +42,7 @@ struct worker_view {
 	uint64_t key;  /* of id and incarnation, for rendezvous */
 	/* from hello */
 	uint32_t slots, pages, len_max, pid;
-	uint64_t compat_hash;
+	uint64_t compat_hash, model_hash;
 	char link_path[108];
 	char gpus[129];
 	char transport[65];

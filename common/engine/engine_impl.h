@@ -90,7 +90,7 @@ struct rank {
 	struct stream *io;     /* of the control thread */
 	struct kernels *k;     /* CPU ranks share rank 0's */
 	struct weights *files; /* open while loading */
-	uint64_t model_hash;   /* of what was loaded */
+	uint64_t digest;       /* this rank's share of weights_digest */
 	struct weight global[WR__COUNT];
 	struct weight (*layer)[WR__COUNT];
 	void *weights_mem, *workspace_mem, *pinned_mem, *arena;
@@ -166,8 +166,10 @@ struct engine {
 /* engine_load.c: weights into rank->weights_mem and the tables of struct weight. Bytes
  * that the rank needs follow from its open files. */
 uint64_t engine_load_bytes(const struct rank *r);
-/* Sets r->model_hash too: geometry, final norm and start of the embedding. */
+/* Sets r->digest too. */
 MUST_CHECK status engine_load(struct rank *r, struct err *err);
+/* Hash of every number of the config that the forward pass depends on. */
+uint64_t engine_load_geometry(const struct model_config *c);
 
 /* engine_setup.c: everything but threads. */
 MUST_CHECK status engine_setup_prepare(

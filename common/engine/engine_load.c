@@ -8,10 +8,7 @@
 
 #include <string.h>
 
-/* The start of the embedding that goes into the model's hash: copies of a model in
- * other formats keep it as it is, fine-tunes do not. */
-#define HASH_EMBED_BYTES 65536u
-#define PROGRESS_NS      (2 * NS_PER_S)
+#define PROGRESS_NS (2 * NS_PER_S)
 
 struct loader {
 	struct rank *r;
@@ -19,7 +16,6 @@ struct loader {
 	uint8_t *staging;
 	uint64_t done_bytes, total_bytes;
 	uint64_t told_ns;
-	uint64_t norm_hash, embed_hash;
 };
 
 /* Calls fn for every (role, layer) that this rank holds; global roles with layer 0. */
@@ -178,28 +174,23 @@ static status load_one(struct loader *l, enum weight_role role, uint32_t layer,
 	if (st != ST_OK)
 		return st;
 	w->scale2 = scale2;
-	if (role == WR_FINAL_NORM)
-		l->norm_hash = hash64(l->staging, info->data_bytes, 0);
-	if (role == WR_EMBED)
-		l->embed_hash =
-			hash64(l->staging, MIN(info->data_bytes, HASH_EMBED_BYTES), 0);
 	l->done_bytes += info_bytes(info);
 	tell_progress(l);
 	v = is_vector(role) ? NULL : reader_of(l->r, role, layer, info->format);
 	return v == NULL ? ST_OK : v->repack(l->r->b, l->r->s, w, err);
 }
 
-static uint64_t hash_geometry(const struct model_config *c)
+uint64_t engine_load_geometry(const struct model_config *c)
 {
 	const uint64_t numbers[] = {c->arch, c->vocab, c->hidden, c->n_layers, c->n_q,
-		c->n_kv, c->head_dim, c->rotary_dim, (uint64_t)c->rope_theta,
-		c->gdn_k_heads, c->gdn_v_heads, c->gdn_k_dim, c->gdn_v_dim, c->conv_taps,
-		c->gdn_gate, c->n_experts, c->top_k, c->expert_width, c->shared_width,
-		c->dense_width, c->tied};
+		c->n_kv, c->head_dim, c->rotary_dim, c->gdn_k_heads, c->gdn_v_heads,
+		c->gdn_k_dim, c->gdn_v_dim, c->conv_taps, c->gdn_gate, c->n_experts,
+		c->top_k, c->expert_width, c->shared_width, c->dense_width, c->tied};
 	uint64_t h = 0;
 
 	for (size_t i = 0; i < COUNT(numbers); i++)
 		h = hash64_u64(h, numbers[i]);
+	h = hash64(&c->rope_theta, sizeof(c->rope_theta), h);
 	h = hash64(&c->rms_eps, sizeof(c->rms_eps), h);
 	h = hash64(c->layer_kind, c->n_layers, h);
 	for (uint32_t i = 0; i < c->n_layers; i++)
@@ -220,7 +211,7 @@ status engine_load(struct rank *r, struct err *err)
 	if (st == ST_OK)
 		st = r->b->ops->stream_sync(r->s, err);
 	mem_free(l.staging);
-	r->model_hash = hash64_u64(
-		hash64_u64(hash_geometry(&r->e->config), l.norm_hash), l.embed_hash);
+	if (st == ST_OK)
+		st = weights_digest(r->files, &r->digest, err);
 	return st == ST_OK ? ST_OK : err_wrap(err, "weights of rank %u", r->index);
 }

@@ -2,6 +2,7 @@
  * memory plan, and the memory itself. */
 #include "common/engine/engine_impl.h"
 
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/model/weights_dummy.h"
@@ -385,6 +386,7 @@ static status allocate_ranks(struct engine *e, struct err *err)
 status engine_setup_allocate(struct engine *e, struct err *err)
 {
 	struct backend *backends[RANKS_MAX];
+	uint64_t digest = 0;
 	status st;
 
 	for (uint32_t i = 0; i < e->n_ranks; i++)
@@ -397,8 +399,9 @@ status engine_setup_allocate(struct engine *e, struct err *err)
 	for (uint32_t i = 0; i < e->n_ranks; i++) {
 		weights_close(e->rank[i].files);
 		e->rank[i].files = NULL;
+		digest += e->rank[i].digest;
 	}
-	e->layout.model_hash = e->rank[0].model_hash;
+	e->layout.model_hash = hash64_u64(engine_load_geometry(&e->config), digest);
 	allocate_host(e);
 	return ST_OK;
 }

@@ -99,6 +99,12 @@ struct weight_info weights_info(
 MUST_CHECK status weights_read(const struct weights *w, enum weight_role role,
 	uint32_t layer, void *data, void *scale, void *scale2, struct err *err);
 uint64_t weights_bytes(const struct weights *w); /* of all roles of this rank */
+/* Identity of the weights: what tells one checkpoint from another. The sum over the
+ * ranks is the same for any number of them, for any cut into shards, and for copies of
+ * the files; each rank reads its share of the samples. Covers name, dtype, shape and
+ * samples of every tensor that is used (weights_digest.c says which bytes). */
+MUST_CHECK status weights_digest(
+	const struct weights *w, uint64_t *out, struct err *err);
 const char *weight_role_name(enum weight_role role);
 /* "unused: input_scale=768 k_scale=2 mtp=19 vision=0 ..." for the start log. */
 void weights_unused(const struct weights *w, struct sink *out);

@@ -20,7 +20,7 @@
 
 /* Every field is a number so that a layout travels as one record (layout_put). */
 struct layout {
-	uint64_t model_hash; /* which weights (engine.h) */
+	uint64_t model_hash; /* which weights: config and weights_digest */
 	uint32_t version;
 	uint32_t ranks; /* tensor-parallel size */
 	uint32_t page_tokens;

@@ -73,6 +73,8 @@ static void say_hello(struct router_link *l, uint64_t now_ns)
 		.boot_id = bytes_of_str(w->boot_id),
 		.has_compat_hash = true,
 		.compat_hash = layout_compat_hash(w->layout),
+		.has_model_hash = true,
+		.model_hash = w->layout->model_hash,
 		.has_tokenizer_hash = true,
 		.tokenizer_hash = tokenizer_hash(w->tokenizer),
 		.has_pages = true,

@@ -132,25 +132,39 @@ def model_line(text):
     return [line for line in text.splitlines() if line.startswith("model ")]
 
 
-def test_a_model_is_known_by_its_weights_not_by_their_format(logits, tmp_path):
-    """What a hand-over compares: copies in other formats agree, fine-tunes do not."""
-    given, seen = {"case.0.ids": stfile.ids([1])}, []
+CHANGED = ["language_model.norm.weight", "embed_tokens.weight", "layers.0.linear_attn.in_proj_qkv.weight",
+           "layers.0.linear_attn.A_log", "layers.1.mlp.experts.down_proj", "layers.3.self_attn.k_proj.weight"]
+
+
+def test_a_model_is_known_by_its_weights(logits, tmp_path):
+    """What a hand-over compares: the same tensors in other files agree; other formats of them, and
+    one bit in any tensor, do not."""
+    given, seen = {"case.0.ids": stfile.ids([1])}, {}
     subprocess.run([sys.executable, GOLDEN / "make_bf16_demo.py", DEMO, tmp_path / "bf16"],
                    check=True, timeout=60)
-    for name in ("final_norm", "embedding"):
-        folder = tmp_path / name
-        shutil.copytree(GOLDEN / "tiny-moe", folder)
-        weights = stfile.read(folder / "model.safetensors")
-        tensor = next(v for k, v in weights.items() if k.endswith(
-            {"final_norm": "language_model.norm.weight", "embedding": "embed_tokens.weight"}[name]))
-        tensor[2][5] ^= 1
-        stfile.write(folder / "model.safetensors", weights)
-    for model in (DEMO, tmp_path / "bf16", GOLDEN / "tiny-moe", tmp_path / "final_norm",
-                  tmp_path / "embedding"):
+    weights = stfile.read(GOLDEN / "tiny-moe" / "model.safetensors")
+    for name in CHANGED:
+        shutil.copytree(GOLDEN / "tiny-moe", tmp_path / name)
+        tensor = next(v for k, v in weights.items() if k.endswith(name))
+        before = bytes(tensor[2])
+        as_bytes = memoryview(tensor[2]).cast("B")
+        as_bytes[len(as_bytes) // 3] ^= 1
+        stfile.write(tmp_path / name / "model.safetensors", weights)
+        as_bytes[:] = before
+    shards = tmp_path / "shards"
+    shutil.copytree(GOLDEN / "tiny-moe", shards)
+    (shards / "model.safetensors").unlink()
+    names = sorted(weights)
+    parts = {"b.safetensors": names[::2], "a.safetensors": names[1::2]}
+    for file, part in parts.items():
+        stfile.write(shards / file, {name: weights[name] for name in part})
+    (shards / "model.safetensors.index.json").write_text(json.dumps(
+        {"weight_map": {name: file for file, part in parts.items() for name in part}}))
+    for model in (DEMO, tmp_path / "bf16", GOLDEN / "tiny-moe", *(tmp_path / name for name in CHANGED), shards):
         logits(model, given)
-        seen += model_line(logits.text)
-    assert len(seen) == 5 and seen[0] == seen[1]
-    assert len(set(seen)) == 4
+        seen[model], = model_line(logits.text)
+    assert seen[shards] == seen[GOLDEN / "tiny-moe"]
+    assert len(set(seen.values())) == len(seen) - 1
 
 
 def random_ids(n, below):

@@ -17,6 +17,7 @@
 #define MS(n)          ((uint64_t)(n)*NS_PER_MS)
 #define TOKENIZER_HASH UINT64_C(0x70b1)
 #define COMPAT_HASH    UINT64_C(0xc0a7)
+#define MODEL_HASH     UINT64_C(0x60de1)
 
 static const struct fleet_options fleet_defaults = {
 	.silent_ns = MS(2000),
@@ -38,6 +39,8 @@ static inline struct msg_hello hello_of(
 		.boot_id = BYTES_STR("boot"),
 		.has_compat_hash = true,
 		.compat_hash = COMPAT_HASH,
+		.has_model_hash = true,
+		.model_hash = MODEL_HASH,
 		.has_tokenizer_hash = true,
 		.tokenizer_hash = TOKENIZER_HASH,
 		.has_pages = true,

@@ -65,6 +65,15 @@ static void bad_hellos_are_refused_with_both_values(void **state)
 	assert_non_null(strstr(err.text, "0000000000000bad"));
 	assert_non_null(strstr(err.text, "000000000000c0a7"));
 
+	m = hello_of("d0", 2, WIRE_DECODE);
+	m.compat_hash = 0xBAD;
+	m.model_hash = 0xBAD;
+	st = say_hello(f, &m, 2, 0, &w, &code, &err);
+	assert_int_not_equal(st, ST_OK);
+	assert_int_equal(code, REFUSED_COMPAT);
+	assert_non_null(strstr(err.text, "weights 0000000000000bad of d0, those of p0 "
+					 "are 0000000000060de1 (another checkpoint"));
+
 	m = hello_of("p0", 2, WIRE_PREFILL);
 	st = say_hello(f, &m, 2, 0, &w, &code, &err);
 	assert_int_not_equal(st, ST_OK);

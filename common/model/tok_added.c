@@ -16,23 +16,61 @@
 struct entry {
 	struct bytes text;
 	uint32_t id;
-	bool special;
+	bool special, normalized;
 };
 
 typedef status (*entry_use)(void *of, const struct entry *e, struct err *err);
+
+/* What is done with every entry. A text that the vocabulary holds has its id there,
+ * whatever the entry says, as in the reference. */
+struct visit {
+	const struct json *vocab;
+	entry_use use;
+	void *of;
+};
 
 /* An option that would change where the text matches must be off. */
 static status check_off(
 	const struct json *item, int64_t id, const char *key, struct err *err)
 {
 	const struct json *value = json_member(item, key);
-	char buf[64];
+	char is[64], content[64];
 
 	if (json_is(value, JSON_FALSE))
 		return ST_OK;
-	return err_set(err, ST_INVALID, "added token %lld: %s is %s; supported: false",
-		(long long)id, key,
-		value == NULL ? "missing" : json_show(value, buf, sizeof(buf)));
+	return err_set(err, ST_INVALID,
+		"added token %lld %s: %s is %s; supported: false (line %u)",
+		(long long)id,
+		json_show(json_member(item, "content"), content, sizeof(content)), key,
+		value == NULL ? "missing" : json_show(value, is, sizeof(is)), item->line);
+}
+
+/* A normalized token is looked for in the NFC of a text. It must be one itself, and not
+ * special: what users write is masked before NFC, which may write a new one. */
+static status check_normalized(const struct entry *e, struct err *err)
+{
+	struct sink nfc;
+	bool same;
+	status st;
+
+	if (!e->normalized)
+		return ST_OK;
+	if (e->special)
+		return err_set(err, ST_INVALID,
+			"added token %u \"%.*s\": normalized is true of a special token; "
+			"supported: false",
+			e->id, (int)MIN(e->text.len, 60), (const char *)e->text.at);
+	sink_init(&nfc, 3 * TOK_TOKEN_BYTES_MAX);
+	st = tok_norm_nfc(e->text, &nfc, err);
+	same = bytes_eq(e->text, sink_bytes(&nfc));
+	sink_release(&nfc);
+	if (st == ST_OK && !same)
+		return err_set(err, ST_INVALID,
+			"added token %u \"%.*s\": normalized is true, and the text is "
+			"not "
+			"in NFC",
+			e->id, (int)MIN(e->text.len, 60), (const char *)e->text.at);
+	return st;
 }
 
 /* A mask must be able to stand inside a special token, and not be part of it. */
@@ -52,10 +90,10 @@ static status check_mask(const struct entry *e, struct err *err)
 static status read_entry(
 	const struct json *item, int64_t id, struct entry *e, struct err *err)
 {
-	static const char *const off[] = {
-		"single_word", "lstrip", "rstrip", "normalized"};
+	static const char *const off[] = {"single_word", "lstrip", "rstrip"};
 	struct bytes content = json_bytes(json_member(item, "content"));
 	const struct json *special = json_member(item, "special");
+	const struct json *normalized = json_member(item, "normalized");
 	status st = ST_OK;
 
 	if (id < 0 || id >= TOK_IDS_MAX)
@@ -70,10 +108,30 @@ static status read_entry(
 			"added token %lld: special is not true or false", (long long)id);
 	for (size_t i = 0; i < COUNT(off) && st == ST_OK; i++)
 		st = check_off(item, id, off[i], err);
+	if (st == ST_OK && !json_is_bool(normalized))
+		st = check_off(item, id, "normalized", err);
 	if (st != ST_OK)
 		return st;
-	*e = (struct entry){content, (uint32_t)id, json_is(special, JSON_TRUE)};
-	return check_mask(e, err);
+	*e = (struct entry){content, (uint32_t)id, json_is(special, JSON_TRUE),
+		json_is(normalized, JSON_TRUE)};
+	st = check_normalized(e, err);
+	return st == ST_OK ? check_mask(e, err) : st;
+}
+
+static status visit_entry(
+	const struct visit *v, const struct json *item, int64_t id, struct err *err)
+{
+	const char *text = json_text(json_member(item, "content"));
+	int64_t known;
+	struct entry e;
+	status st;
+
+	st = read_entry(item, id, &e, err);
+	if (st != ST_OK)
+		return st;
+	if (text != NULL && json_i64(json_member(v->vocab, text), &known))
+		e.id = (uint32_t)known; /* measured before: an id */
+	return v->use(v->of, &e, err);
 }
 
 /* An id that stands as a member's name. */
@@ -86,9 +144,8 @@ static int64_t id_of_name(const char *name)
 }
 
 static status each_of_list(
-	const struct json *list, entry_use use, void *of, struct err *err)
+	const struct json *list, const struct visit *v, struct err *err)
 {
-	struct entry e;
 	uint32_t i = 0;
 	int64_t id;
 	status st;
@@ -100,9 +157,7 @@ static status each_of_list(
 		if (!json_i64(json_member(item, "id"), &id))
 			return err_set(err, ST_INVALID,
 				LIST "[%u].id is not a number (line %u)", i, item->line);
-		st = read_entry(item, id, &e, err);
-		if (st == ST_OK)
-			st = use(of, &e, err);
+		st = visit_entry(v, item, id, err);
 		if (st != ST_OK)
 			return st;
 		i++;
@@ -111,9 +166,8 @@ static status each_of_list(
 }
 
 static status each_of_table(
-	const struct json *table, entry_use use, void *of, struct err *err)
+	const struct json *table, const struct visit *v, struct err *err)
 {
-	struct entry e;
 	int64_t id;
 	status st;
 
@@ -126,9 +180,7 @@ static status each_of_table(
 			return err_set(err, ST_INVALID,
 				TABLE ": \"%.40s\" is no id (line %u)",
 				(const char *)name->at, name->line);
-		st = read_entry(name + 1, id, &e, err);
-		if (st == ST_OK)
-			st = use(of, &e, err);
+		st = visit_entry(v, name + 1, id, err);
 		if (st != ST_OK)
 			return st;
 	}
@@ -139,11 +191,13 @@ static status each_of_table(
 static status each(const struct json *root, const struct json *config, entry_use use,
 	void *of, struct err *err)
 {
-	status st = each_of_list(json_member(root, LIST), use, of, err);
+	const struct visit v = {
+		json_member(json_member(root, "model"), "vocab"), use, of};
+	status st = each_of_list(json_member(root, LIST), &v, err);
 
 	if (st != ST_OK)
 		return err_wrap(err, "tokenizer.json");
-	st = each_of_table(json_member(config, TABLE), use, of, err);
+	st = each_of_table(json_member(config, TABLE), &v, err);
 	return st == ST_OK ? ST_OK : err_wrap(err, "tokenizer_config.json");
 }
 
@@ -185,14 +239,17 @@ static status put_entry(void *of, const struct entry *e, struct err *err)
 {
 	struct tokenizer *t = of;
 	enum tok_kind now = (enum tok_kind)t->kind[e->id];
-	enum tok_kind kind = e->special ? TOK_SPECIAL : TOK_PLAIN;
+	enum tok_kind kind = e->special      ? TOK_SPECIAL
+			     : e->normalized ? TOK_NORMALIZED
+					     : TOK_PLAIN;
 	status st;
 
-	if (now == TOK_PLAIN || now == TOK_SPECIAL) {
+	if (now == TOK_PLAIN || now == TOK_NORMALIZED || now == TOK_SPECIAL) {
 		if (now == kind && bytes_eq(tokenizer_token_bytes(t, e->id), e->text))
 			return ST_OK;
 		return err_set(err, ST_INVALID,
-			"added token %u stands twice, with other text or other special",
+			"added token %u stands twice, with other text, special or "
+			"normalized",
 			e->id);
 	}
 	if (now != TOK_ABSENT && !same_word(t, e))
@@ -206,6 +263,7 @@ static status put_entry(void *of, const struct entry *e, struct err *err)
 		return st;
 	t->added[t->n_added++] =
 		(struct tok_added){tokenizer_token_bytes(t, e->id), e->id, e->special};
+	t->any_normalized |= e->normalized;
 	return ST_OK;
 }
 
@@ -244,7 +302,8 @@ status tok_added_build(struct tokenizer *t, const struct json *root,
 	return ST_OK;
 }
 
-const struct tok_added *tok_added_match(const struct tokenizer *t, struct bytes text)
+const struct tok_added *tok_added_match(
+	const struct tokenizer *t, struct bytes text, bool normalized)
 {
 	size_t low = t->added_first[text.at[0]], high = t->added_first[text.at[0] + 1];
 	const struct tok_added *found = NULL;
@@ -252,8 +311,11 @@ const struct tok_added *tok_added_match(const struct tokenizer *t, struct bytes 
 	/* All of low .. high - 1 begin with the first depth bytes of text; of those the
 	 * one that ends there, if any, is the first. */
 	for (size_t depth = 1; low < high; depth++) {
-		if (t->added[low].text.len == depth)
-			found = &t->added[low++];
+		if (t->added[low].text.len == depth) {
+			if ((t->kind[t->added[low].id] == TOK_NORMALIZED) == normalized)
+				found = &t->added[low];
+			low++;
+		}
 		if (depth == text.len)
 			break;
 		while (low < high && t->added[low].text.at[depth] < text.at[depth])

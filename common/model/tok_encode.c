@@ -1,5 +1,6 @@
-/* Encoding: added tokens out of the raw text, then masks, NFC, split and merges on
- * what stands between them; and the small questions about tokens. */
+/* Encoding: added tokens out of the raw text, then those that are normalized out of the
+ * NFC of each piece between them, then masks, NFC, split and merges on what is left; and
+ * the small questions about tokens. */
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/model/tok_impl.h"
@@ -10,7 +11,7 @@ struct encoder {
 	const struct tokenizer *t;
 	struct tok_ids *out;
 	bool masked;
-	struct sink unmasked, normal;
+	struct sink gap, unmasked, normal;
 	struct tok_work work;
 };
 
@@ -50,20 +51,22 @@ static status encode_plain(struct encoder *e, struct bytes text, struct err *err
 	return st;
 }
 
-static status encode_added(struct encoder *e, struct bytes text, struct err *err)
+/* Added tokens of one kind; what stands between them goes to `between`. */
+static status take_added(struct encoder *e, struct bytes text, bool normalized,
+	status (*between)(struct encoder *, struct bytes, struct err *), struct err *err)
 {
 	size_t from = 0, at = 0;
 
 	while (at < text.len) {
 		const struct tok_added *a = tok_added_match(
-			e->t, (struct bytes){text.at + at, text.len - at});
+			e->t, (struct bytes){text.at + at, text.len - at}, normalized);
 		status st;
 
 		if (a == NULL) {
 			at++;
 			continue;
 		}
-		st = encode_plain(e, (struct bytes){text.at + from, at - from}, err);
+		st = between(e, (struct bytes){text.at + from, at - from}, err);
 		if (st == ST_OK)
 			st = tok_ids_push(e->out, a->id, err);
 		if (st != ST_OK)
@@ -71,7 +74,29 @@ static status encode_added(struct encoder *e, struct bytes text, struct err *err
 		at += a->text.len;
 		from = at;
 	}
-	return encode_plain(e, (struct bytes){text.at + from, text.len - from}, err);
+	return between(e, (struct bytes){text.at + from, text.len - from}, err);
+}
+
+/* Marks stay in the text here: NFC composes nothing across them. */
+static status encode_normalized(struct encoder *e, struct bytes text, struct err *err)
+{
+	status st;
+
+	if (!e->t->any_normalized)
+		return encode_plain(e, text, err);
+	if (!is_ascii(text)) {
+		sink_reset(&e->gap);
+		st = tok_norm_nfc(text, &e->gap, err);
+		if (st != ST_OK)
+			return st;
+		text = sink_bytes(&e->gap);
+	}
+	return take_added(e, text, true, encode_plain, err);
+}
+
+static status encode_added(struct encoder *e, struct bytes text, struct err *err)
+{
+	return take_added(e, text, false, encode_normalized, err);
 }
 
 status tokenizer_encode(const struct tokenizer *t, struct bytes text, unsigned flags,
@@ -90,12 +115,14 @@ status tokenizer_encode(const struct tokenizer *t, struct bytes text, unsigned f
 	/* NFC makes text at most three times as long (Unicode 16, annex 15, section
 	 * 13); piece positions are 32 bits. */
 	_Static_assert(TOK_TEXT_MAX <= UINT32_MAX / 3, "pieces have 32-bit positions");
-	sink_init(&e.unmasked, TOK_TEXT_MAX);
+	sink_init(&e.gap, (size_t)TOK_TEXT_MAX * 3);
+	sink_init(&e.unmasked, (size_t)TOK_TEXT_MAX * 3);
 	sink_init(&e.normal, (size_t)TOK_TEXT_MAX * 3);
 	st = flags & TOK_ADDED ? encode_added(&e, text, err)
 			       : encode_plain(&e, text, err);
 	if (st != ST_OK)
 		out->n = n_before;
+	sink_release(&e.gap);
 	sink_release(&e.unmasked);
 	sink_release(&e.normal);
 	tok_work_release(&e.work);
@@ -128,9 +155,14 @@ const struct tok_added *tokenizer_added(const struct tokenizer *t, size_t *n)
 int64_t tokenizer_find(const struct tokenizer *t, const char *text)
 {
 	struct bytes want = bytes_of_str(text);
-	const struct tok_added *a = want.len > 0 ? tok_added_match(t, want) : NULL;
 
-	return a != NULL && a->text.len == want.len ? (int64_t)a->id : -1;
+	for (int normalized = 0; want.len > 0 && normalized < 2; normalized++) {
+		const struct tok_added *a = tok_added_match(t, want, normalized == 1);
+
+		if (a != NULL && a->text.len == want.len)
+			return a->id;
+	}
+	return -1;
 }
 
 const uint32_t *tokenizer_eos(const struct tokenizer *t, size_t *n)

@@ -56,6 +56,7 @@ struct tokenizer {
 
 	struct tok_added *added; /* sorted by text */
 	size_t n_added;
+	bool any_normalized;
 	size_t added_first[257]; /* those that begin with byte b: [b] .. [b + 1] */
 
 	uint32_t eos[TOK_EOS_MAX];
@@ -69,7 +70,8 @@ enum tok_kind {
 	TOK_VOCAB,  /* written in the byte alphabet */
 	TOK_RAW, /* of the vocabulary, but not in the byte alphabet: decodes as it stands
 		  */
-	TOK_PLAIN, /* added, not special */
+	TOK_PLAIN,      /* added, not special */
+	TOK_NORMALIZED, /* the same, recognised in the text after NFC */
 	TOK_SPECIAL,
 };
 
@@ -101,6 +103,8 @@ uint32_t tok_vocab_find(const struct tokenizer *t, struct bytes raw);
 MUST_CHECK status tok_merges_build(
 	struct tokenizer *t, const struct json *model, struct err *err);
 uint32_t tok_merges_rank(const struct tokenizer *t, uint32_t left, uint32_t right);
+/* After the added tokens: the other tokens of several bytes are what merges make. */
+MUST_CHECK status tok_merges_check(const struct tokenizer *t, struct err *err);
 
 /* tok_added.c; what: the file, for refusals. */
 struct tok_added_sum {
@@ -115,8 +119,9 @@ MUST_CHECK status tok_added_scan(const struct json *root, const struct json *con
 /* After tok_vocab_build; sum as scanned. */
 MUST_CHECK status tok_added_build(struct tokenizer *t, const struct json *root,
 	const struct json *config, const struct tok_added_sum *sum, struct err *err);
-/* The longest added token that text begins with, or NULL. */
-const struct tok_added *tok_added_match(const struct tokenizer *t, struct bytes text);
+/* The longest added token of that kind that text begins with, or NULL. */
+const struct tok_added *tok_added_match(
+	const struct tokenizer *t, struct bytes text, bool normalized);
 
 /* tok_bpe.c */
 /* Memory of one encode call, grown as its pieces need. */

@@ -80,9 +80,13 @@ static status build(struct tokenizer *t, const struct json *root,
 	if (st != ST_OK)
 		return err_wrap(err, "tokenizer.json");
 	st = tok_added_build(t, root, config, &sum, err);
-	if (st == ST_OK)
-		t->hash = hash_all(t);
-	return st;
+	if (st != ST_OK)
+		return st;
+	st = tok_merges_check(t, err);
+	if (st != ST_OK)
+		return err_wrap(err, "tokenizer.json");
+	t->hash = hash_all(t);
+	return ST_OK;
 }
 
 static status create(struct tokenizer **out, const struct json *root,

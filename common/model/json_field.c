@@ -54,26 +54,3 @@ status json_field_real(const struct json *v, const char *field, double above, do
 	*out = x;
 	return ST_OK;
 }
-
-status json_field_only_bool(
-	const struct json *object, const char *field, bool want, struct err *err)
-{
-	const struct json *v = json_given(object, field);
-
-	if (v == NULL || json_is(v, want ? JSON_TRUE : JSON_FALSE))
-		return ST_OK;
-	return json_field_refuse(err, field, v,
-		want ? "only true is supported" : "only false is supported");
-}
-
-status json_field_only_text(
-	const struct json *object, const char *field, const char *want, struct err *err)
-{
-	const struct json *v = json_given(object, field);
-	char why[64];
-
-	if (v == NULL || json_equals(v, want))
-		return ST_OK;
-	snprintf(why, sizeof(why), "only \"%s\" is supported", want);
-	return json_field_refuse(err, field, v, why);
-}

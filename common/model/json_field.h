@@ -17,10 +17,5 @@ MUST_CHECK status json_field_need_uint(const struct json *object, const char *fi
 /* The value is a number above `above` and at most max. */
 MUST_CHECK status json_field_real(const struct json *value, const char *field,
 	double above, double max, double *out, struct err *err);
-/* The field is absent or has this value. */
-MUST_CHECK status json_field_only_bool(
-	const struct json *object, const char *field, bool want, struct err *err);
-MUST_CHECK status json_field_only_text(
-	const struct json *object, const char *field, const char *want, struct err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* Reading and checking config.json. Every refusal names the field and its value. */
 #include "common/model/model_config_impl.h"
 
+#include "common/base/log.h"
 #include "common/model/json_field.h"
 #include "common/model/json_file.h"
 
@@ -150,37 +151,11 @@ static status read_sizes(struct model_config *c, const struct json *t, struct er
 /* Switches of the forward pass. */
 static status read_switches(struct model_config *c, const struct json *t, struct err *err)
 {
-	static const struct {
-		const char *field;
-		bool want;
-	} bools[] = {
-		{"attn_output_gate", true},
-		{"attention_bias", false},
-		{"norm_topk_prob", true},
-		{"layer_scale", false},
-		{"mtp_use_dedicated_embeddings", false},
-	};
-	const struct json *gate = json_given(t, "output_gate_type"),
-			  *step = json_given(t, "decoder_sparse_step");
-	uint32_t one;
-	status st;
+	const struct json *gate = json_given(t, "output_gate_type");
+	status st = model_config_check_members(t, err);
 
-	for (size_t i = 0; i < COUNT(bools); i++) {
-		st = json_field_only_bool(t, bools[i].field, bools[i].want, err);
-		if (st != ST_OK)
-			return st;
-	}
-	st = json_field_only_text(t, "hidden_act", "silu", err);
 	if (st != ST_OK)
 		return st;
-	st = json_field_only_text(t, "mamba_ssm_dtype", "float32", err);
-	if (st != ST_OK)
-		return st;
-	if (step != NULL) {
-		st = json_field_uint(step, "decoder_sparse_step", 1, 1, &one, err);
-		if (st != ST_OK)
-			return st;
-	}
 	c->gdn_gate = GATE_SILU;
 	if (gate == NULL)
 		return ST_OK;
@@ -195,7 +170,7 @@ static status read_switches(struct model_config *c, const struct json *t, struct
 /* rope_parameters of newer files, rope_scaling of older ones: scaling is refused. */
 static status check_rope_type(const struct json *t, const char *field, struct err *err)
 {
-	static const char *const keys[] = {"rope_type", "type"};
+	static const char *const types[] = {"rope_type", "type"};
 	const struct json *rope = json_given(t, field), *v;
 	char shown[64];
 
@@ -203,11 +178,11 @@ static status check_rope_type(const struct json *t, const char *field, struct er
 		return ST_OK;
 	if (!json_is(rope, JSON_OBJECT))
 		return json_field_refuse(err, field, rope, "must be an object");
-	for (size_t i = 0; i < COUNT(keys); i++) {
-		v = json_given(rope, keys[i]);
+	for (size_t i = 0; i < COUNT(types); i++) {
+		v = json_given(rope, types[i]);
 		if (v == NULL || json_equals(v, "default"))
 			continue;
-		snprintf(shown, sizeof(shown), "%s.%s", field, keys[i]);
+		snprintf(shown, sizeof(shown), "%s.%s", field, types[i]);
 		return json_field_refuse(
 			err, shown, v, "rope scaling is not supported, only \"default\"");
 	}
@@ -216,6 +191,25 @@ static status check_rope_type(const struct json *t, const char *field, struct er
 		return ST_OK;
 	snprintf(shown, sizeof(shown), "%s.factor", field);
 	return json_field_refuse(err, shown, v, "rope scaling is not supported");
+}
+
+/* The two values of rope are read in rope_parameters and beside it, not here. */
+static status check_rope_scaling(const struct json *t, struct err *err)
+{
+	static const char *const values[] = {"rope_theta", "partial_rotary_factor"};
+	const struct json *rope = json_given(t, "rope_scaling"), *v;
+	char shown[64];
+	status st = check_rope_type(t, "rope_scaling", err);
+
+	for (size_t i = 0; i < COUNT(values) && st == ST_OK; i++) {
+		v = json_given(rope, values[i]);
+		if (v == NULL)
+			continue;
+		snprintf(shown, sizeof(shown), "rope_scaling.%s", values[i]);
+		st = json_field_refuse(
+			err, shown, v, "belongs into rope_parameters, or beside it");
+	}
+	return st;
 }
 
 /* rope_parameters wins over the same field beside it. */
@@ -236,7 +230,7 @@ static status read_rope(struct model_config *c, const struct json *t, struct err
 	st = check_rope_type(t, "rope_parameters", err);
 	if (st != ST_OK)
 		return st;
-	st = check_rope_type(t, "rope_scaling", err);
+	st = check_rope_scaling(t, err);
 	if (st != ST_OK)
 		return st;
 	if (theta == NULL)
@@ -322,6 +316,8 @@ static status read_config(
 	if (!json_is(s.text, JSON_OBJECT))
 		s.text = root;
 	st = read_arch(c, &s, err);
+	if (st == ST_OK && s.text != root)
+		st = model_config_check_members(root, err);
 	for (size_t i = 0; i < COUNT(steps) && st == ST_OK; i++)
 		st = steps[i](c, s.text, err);
 	if (st == ST_OK)
@@ -353,6 +349,23 @@ status model_config_parse(struct model_config *out, struct bytes json, struct er
 	return st;
 }
 
+/* What a reader of the file should know, once. */
+static void tell(const struct json *root, const char *path)
+{
+	const struct json *text = json_given(root, "text_config");
+	const struct json *t = json_is(text, JSON_OBJECT) ? text : root;
+	const struct json *beside = json_given(t, "rope_theta"), *used;
+	double a, b;
+
+	used = get_rope(t, "rope_theta");
+	if (json_f64(beside, &a) && json_f64(used, &b) && a != b)
+		log_info(
+			"%s: rope_theta is %g in rope_parameters and %g beside it: %g is "
+			"used",
+			path, b, a, b);
+	model_config_tell_unknown(root, path);
+}
+
 status model_config_load_file(struct model_config *out, const char *path, struct err *err)
 {
 	struct json_file file;
@@ -362,7 +375,9 @@ status model_config_load_file(struct model_config *out, const char *path, struct
 	if (st != ST_OK)
 		return st;
 	st = read_root(out, file.doc.values, err);
-	if (st != ST_OK)
+	if (st == ST_OK)
+		tell(file.doc.values, path);
+	else
 		err_wrap(err, "%s", path);
 	json_file_release(&file);
 	return st;

@@ -52,7 +52,8 @@ struct st_tensor {
 /* All tensors of a checkpoint, with a hash map by name. */
 struct st_index;
 
-/* Opens DIR/model.safetensors or the shards of DIR/model.safetensors.index.json (the
+/* Opens DIR/model.safetensors, the shards of DIR/model.safetensors.index.json, or without
+ * both a whole set of model-00001-of-0000N.safetensors, with a notice (the
  * index says which file each tensor is read from; other files are ignored with one
  * notice; a named file that is missing is fatal). */
 MUST_CHECK status st_open(struct st_index **out, const char *dir, struct err *err);

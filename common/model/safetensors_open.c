@@ -5,10 +5,13 @@
 #include "common/model/json_file.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SINGLE_NAME     "model.safetensors"
+#define SHARD_NAME      "model-%05u-of-%05u.safetensors"
+#define SHARD_SCAN      "model-%5u-of-%5u.safetensors"
 /* 124,000 tensors make an index of about 12 MB. */
 #define SHARD_INDEX_MAX ((uint64_t)256 << 20)
 /* The largest published checkpoint has 94 shards. */
@@ -151,6 +154,69 @@ static uint32_t count_strays(const struct st_index *ix, const char *dir, char na
 	return n;
 }
 
+/* Of a folder without an index and without SINGLE_NAME: how many shards the numbers in
+ * the names of its files promise, model-00001-of-00094.safetensors; 0: there are none. */
+static unsigned promised_shards(const char *dir)
+{
+	unsigned part, of, n = 0;
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	char name[64];
+
+	if (d == NULL)
+		return 0;
+	while ((e = readdir(d)) != NULL) {
+		if (sscanf(e->d_name, SHARD_SCAN, &part, &of) != 2)
+			continue;
+		snprintf(name, sizeof(name), SHARD_NAME, part, of);
+		if (strcmp(e->d_name, name) == 0)
+			n = MAX(n, of);
+	}
+	closedir(d);
+	return n;
+}
+
+/* All shards of a set that is whole; what is missing is named. */
+static status open_numbered(
+	struct st_index *ix, const char *dir, unsigned n, struct err *err)
+{
+	char path[PATH_BYTES], name[64];
+	status st = ST_OK;
+
+	if (n > SHARDS_MAX)
+		return err_set(err, ST_LIMIT, "%s: shards of %u, at most %u", dir, n,
+			SHARDS_MAX);
+	for (unsigned i = 1; i <= n && st == ST_OK; i++) {
+		snprintf(name, sizeof(name), SHARD_NAME, i, n);
+		snprintf(path, sizeof(path), "%s/%s", dir, name);
+		if (access(path, F_OK) != 0)
+			return err_set(err, ST_IO,
+				"%s is missing, one of %u shards, and so is "
+				"" SHARD_INDEX_NAME,
+				path, n);
+		st = st_index_add(ix, path, name, err);
+	}
+	if (st == ST_OK)
+		log_info("%s: " SHARD_INDEX_NAME " is missing; all %u shards are there "
+			 "and are read",
+			dir, n);
+	return st == ST_OK ? st_index_map(ix, err) : st;
+}
+
+static status open_plain(struct st_index *ix, const char *dir, struct err *err)
+{
+	char path[PATH_BYTES];
+	unsigned n;
+	status st;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, SINGLE_NAME);
+	n = access(path, F_OK) == 0 ? 0 : promised_shards(dir);
+	if (n > 0)
+		return open_numbered(ix, dir, n, err);
+	st = st_index_add(ix, path, SINGLE_NAME, err);
+	return st == ST_OK ? st_index_map(ix, err) : st;
+}
+
 status st_open(struct st_index **out, const char *dir, struct err *err)
 {
 	struct st_index *ix = st_index_create(SHARDS_MAX);
@@ -159,14 +225,8 @@ status st_open(struct st_index **out, const char *dir, struct err *err)
 	status st;
 
 	snprintf(path, sizeof(path), "%s/%s", dir, SHARD_INDEX_NAME);
-	if (access(path, F_OK) == 0) {
-		st = open_indexed(ix, dir, path, err);
-	} else {
-		snprintf(path, sizeof(path), "%s/%s", dir, SINGLE_NAME);
-		st = st_index_add(ix, path, SINGLE_NAME, err);
-		if (st == ST_OK)
-			st = st_index_map(ix, err);
-	}
+	st = access(path, F_OK) == 0 ? open_indexed(ix, dir, path, err)
+				     : open_plain(ix, dir, err);
 	if (st != ST_OK)
 		goto out;
 	n_strays = count_strays(ix, dir, stray);

@@ -3,6 +3,7 @@
 #include "common/model/weights_impl.h"
 
 #include "common/base/mem.h"
+#include "common/model/quant_config.h"
 
 #include <assert.h>
 #include <string.h>
@@ -165,6 +166,8 @@ status weights_open(struct weights **out, const struct model_config *config,
 	status st;
 
 	st = weights_check_ranks(config, n_ranks, err);
+	if (st == ST_OK)
+		st = quant_config_check_dir(dir, rank == 0, err);
 	if (st != ST_OK)
 		return st;
 	w = weights_create(config, rank, n_ranks);
@@ -179,6 +182,8 @@ status weights_open(struct weights **out, const struct model_config *config,
 		st = resolve_all(w, err);
 	if (st != ST_OK)
 		goto out;
+	if (rank == 0)
+		weights_tell_mtp(w);
 	*out = w;
 	w = NULL;
 out:

@@ -200,6 +200,9 @@ void weights_fill_dummy(const struct weights *w, enum weight_role role, uint32_t
 MUST_CHECK status weights_resolve(
 	struct weights *w, enum weight_role role, uint32_t layer, struct err *err);
 
+/* One notice when the head for drafts (mtp.*) that the config announces is not whole. */
+void weights_tell_mtp(const struct weights *w);
+
 /* "FILE: tensor NAME: " and the text. */
 #define tensor_refuse(w, t, err, fmt, ...)                                               \
 	err_set((err), ST_INVALID, "%s: tensor %s: " fmt,                                \

@@ -256,6 +256,16 @@ static status check_vec(
 }
 
 /* Experts in one 3-D tensor; never quantised in any known release. */
+/* The first dimension counts experts. */
+static status check_experts_said(
+	const struct weights *w, const struct st_tensor *t, struct err *err)
+{
+	if (t->dim[0] == w->config->n_experts)
+		return ST_OK;
+	return tensor_refuse(w, t, err, "%llu experts, num_experts is %u",
+		(unsigned long long)t->dim[0], w->config->n_experts);
+}
+
 static status check_fused(
 	const struct weights *w, const struct piece *p, struct entry *e, struct err *err)
 {
@@ -268,6 +278,12 @@ static status check_fused(
 			st_dtype_name(t->dtype));
 	e->info.format = t->dtype == STD_F32 ? WF_F32 : WF_BF16;
 	e->scale = SCALE_NONE;
+	if (t->n_dims == 3 && t->dim[1] == s->src_rows && t->dim[2] == s->src_cols) {
+		status st = check_experts_said(w, t, err);
+
+		if (st != ST_OK)
+			return st;
+	}
 	return check_shape(w, t,
 		(uint64_t[]){w->config->n_experts, s->src_rows, s->src_cols}, 3, err);
 }
@@ -406,6 +422,11 @@ status weights_resolve(
 	slice_of(&e->slice, w->config, role, e->module, w->rank, w->n_ranks);
 	t = any_of_module(w, e->module, layer);
 	p = weights_piece(w, e->module, layer, 0);
+	if (role == WR_ROUTER && t->n_dims == 2) {
+		st = check_experts_said(w, t, err);
+		if (st != ST_OK)
+			return st;
+	}
 	if (role_is_vec(role))
 		st = check_vec(w, p, e, err);
 	else if (e->module == MOD_EXPS_GATE_UP || e->module == MOD_EXPS_DOWN)

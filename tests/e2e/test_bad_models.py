@@ -217,6 +217,9 @@ GATE_SCALE = GATE + "_scale"
 tensor_row("a tensor missing", lambda t: t.pop(NORM) and None, "layers.0.input_layernorm.weight", "no tensor")
 tensor_row("an expert stack missing", lambda t: t.pop(L3 + "mlp.experts.down_proj") and None, "layers.3.",
            "down_proj", "no tensor")
+tensor_row("fewer experts than the config", lambda t: t[L3 + "mlp.experts.down_proj"].__setitem__(
+    slice(1, 3), [[4, *t[L3 + "mlp.experts.down_proj"][1][1:]], t[L3 + "mlp.experts.down_proj"][2][:len(t[L3 + "mlp.experts.down_proj"][2]) // 2]]),
+    L3 + "mlp.experts.down_proj: 4 experts, num_experts is 8")
 tensor_row("no lm_head, not tied", lambda t: t.pop("lm_head.weight") and None, "lm_head.weight", "tie_word_embeddings")
 tensor_row("an unknown tensor", rename(NORM, L0 + "input_norm.weight"), "tensor " + L0 + "input_norm.weight", "unknown")
 tensor_row("a layer too many", rename(NORM, P + "layers.9.input_layernorm.weight"),
@@ -294,6 +297,12 @@ index_row("the index has no map", lambda m, i: i.pop("weight_map") and None, "in
 index_row("the index is no JSON", lambda m, i: "{", "index.json", "line 1")
 
 
+@row("shards without an index, one missing", SHARD_2 + " is missing, one of 2 shards", "model.safetensors.index.json")
+def _(m):
+    m.save_shards()
+    (m.folder / SHARD_2).unlink()
+
+
 # ---- config.json ----
 
 def text(field, value):
@@ -315,6 +324,46 @@ json_row("config nested without end", CONFIG, lambda c: "[" * 100000, "deeper")
 json_row("other architecture", CONFIG, lambda c: c.update(architectures=["LlamaForCausalLM"]),
          "architectures", "LlamaForCausalLM")
 json_row("other model type", CONFIG, lambda c: c.update(model_type="qwen4_exp"), "model_type", "qwen4_exp")
+json_row("sliding windows", CONFIG, text("use_sliding_window", True), "use_sliding_window true: only false")
+json_row("a window without its switch", CONFIG, text("sliding_window", 4096), "sliding_window 4096")
+json_row("capped logits", CONFIG, text("final_logit_softcapping", 30.0), "final_logit_softcapping 30.0: only null")
+json_row("capped scores", CONFIG, text("attn_logit_softcapping", 50.0), "attn_logit_softcapping 50.0")
+json_row("scaled routing", CONFIG, text("routed_scaling_factor", 2.5), "routed_scaling_factor 2.5: only 1")
+json_row("a switch at the top", CONFIG, lambda c: c.update(mlp_bias=True), "mlp_bias true")
+json_row("rope under rope_scaling", CONFIG, text("rope_scaling", {"rope_type": "default", "rope_theta": 5e5}),
+         "rope_scaling.rope_theta 500000.0", "belongs into rope_parameters")
+
+
+# ---- quantisation files ----
+
+def quant(change):
+    """quantization_config as one exporter writes it, after change."""
+    def damage(c):
+        q = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}
+        q.update(change)
+        c["quantization_config"] = q
+    return damage
+
+
+json_row("unknown method", CONFIG, quant({"quant_method": "gptq"}), 'quantization_config: quant_method "gptq"')
+json_row("unknown algorithm", CONFIG, quant({"quant_algo": "NVFP4_AWQ"}), 'quant_algo "NVFP4_AWQ"', "not supported")
+json_row("unknown algorithm of a layer", CONFIG,
+         quant({"quant_algo": "MIXED_PRECISION", "quantized_layers": {"layers.0.mlp": {"quant_algo": "FP8_XYZ"}}}),
+         "quantized_layers layers.0.mlp", "FP8_XYZ")
+json_row("other groups", CONFIG, quant({"group_size": 32}), "group_size 32", "groups of 16")
+json_row("other blocks", CONFIG, quant({"quant_method": "fp8", "quant_algo": None, "weight_block_size": [64, 64]}), "weight_block_size [64,64]")
+json_row("rotations", CONFIG, quant({"transform_config": {"config_groups": {"R1": {"type": "hadamard"}}}}), "transform_config", "rotations")
+json_row("integers", CONFIG, quant({"config_groups": {"g0": {"weights": {"num_bits": 4, "type": "int", "group_size": 16}}}}),
+         "config_groups.g0.weights", 'type \"float\"')
+json_row("groups of a config group", CONFIG, quant({"config_groups": {"g0": {"weights": {"num_bits": 4, "type": "float", "group_size": 64}}}}),
+         "config_groups.g0.weights", "group_size must be 16")
+
+
+@row("unknown algorithm beside the config", "hf_quant_config.json: quantization", 'quant_algo "W4A8_AWQ"')
+def _(m):
+    (m.folder / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "W4A8_AWQ"}}))
+
+
 json_row("NaN where a number is read", CONFIG, text("rms_norm_eps", float("nan")), "rms_norm_eps NaN", "(line 1)")
 json_row("Infinity where an integer is read", CONFIG, text("head_dim", float("inf")), "head_dim Infinity")
 json_row("no hidden_size", CONFIG, without("hidden_size"), "hidden_size is missing")
@@ -422,6 +471,46 @@ def test_the_model_starts_when_nothing_is_damaged(rig, tmp_path):
         w = rig.worker("prefill", "p0", model=m.folder, max_model_len=128, kv_pages=9)
         w.kill(signal.SIGTERM)
         assert w.exit_code() == 0
+
+
+def beside(m):
+    m.config["text_config"]["rope_theta"] = 5e5
+
+
+def announce(m):
+    m.config["text_config"]["mtp_num_hidden_layers"] = 1
+
+
+def half(m):
+    announce(m)
+    m.tensors["mtp.norm.weight"] = ["BF16", [64], bytes(128)]
+
+
+def python_wrote(m):
+    m.config["text_config"].update(time_step_limit=[0.0, float("inf")], some_old_field=float("nan"))
+    m.tokenizer_config["model_max_length"] = 1000000000000000019884624838656
+
+
+@pytest.mark.parametrize("change, notice", [
+    (beside, "rope_theta is 1e+07 in rope_parameters and 500000 beside it: 1e+07 is used"),
+    (announce, "announces a head for drafts, and there is no tensor mtp.fc.weight"),
+    (half, "of its tensors are missing: mtp.fc.weight, mtp.pre_fc_norm_embedding.weight"),
+    (python_wrote, "members that are not known and not read: time_step_limit, some_old_field"),
+    ("shards", "model.safetensors.index.json is missing; all 2 shards are there and are read"),
+    ("kv cache", "its scheme for the KV cache is not used")])
+def test_what_is_odd_and_harmless_starts_with_one_notice(change, notice, rig, tmp_path):
+    m = SmallModel(tmp_path / "m")
+    if callable(change):
+        change(m)
+    elif change == "kv cache":
+        m.config["quantization_config"] = {"quant_algo": "NVFP4", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+    m.write()
+    if change == "shards":
+        m.save_shards()
+    w = rig.worker("prefill", "p0", model=m.folder, max_model_len=128, kv_pages=9)
+    assert w.log().count(notice) == 1, w.log()
+    w.kill(signal.SIGTERM)
+    assert w.exit_code() == 0
 
 
 @pytest.mark.asan

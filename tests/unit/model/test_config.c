@@ -1,6 +1,7 @@
 /* config.json: every published file of the family loads with its known values, and
  * whatever Baton does not compute is refused by field name and value. */
 #include "common/model/model_config.h"
+#include "common/model/quant_config.h"
 
 #include "unit/model/checkpoint.h"
 
@@ -105,6 +106,12 @@ static void loads_every_published_config(void **state)
 		snprintf(target, sizeof(target), "%s/config.json", f.path);
 		assert_int_equal(symlink(path, target), 0);
 		CHECK_OK(model_config_load(&c, f.path, &err));
+		snprintf(path, sizeof(path), GOLDEN "configs/%s_hf_quant_config.json",
+			published[i].file);
+		snprintf(target, sizeof(target), "%s/hf_quant_config.json", f.path);
+		if (access(path, F_OK) == 0)
+			assert_int_equal(symlink(path, target), 0);
+		CHECK_OK(quant_config_check_dir(f.path, false, &err));
 		folder_remove(&f);
 		check_published(&c, i);
 	}

@@ -1,6 +1,7 @@
 """Checkpoint folders as other tools write them, each with one peculiarity of the demo model: the
 same logits as the model it was made from, or a refusal that names file and member."""
 import json
+import math
 import pathlib
 import shutil
 import struct
@@ -78,6 +79,12 @@ def run(build, folder, out):
     return done.returncode, done.stdout + done.stderr, stfile.read(out) if done.returncode == 0 else None
 
 
+def close(got, want):
+    """Within the tolerance of tests/golden/test_golden.py: another run may add in another order."""
+    a, b = got["case.0.logits"][2], want["case.0.logits"][2]
+    return len(a) == len(b) > 0 and math.dist(a, b) <= 1e-4 * math.hypot(*b)
+
+
 def merges_as_strings(t):
     t["model"]["merges"] = [" ".join(m) for m in t["model"]["merges"]]
 
@@ -132,7 +139,7 @@ def test_gives_the_logits_of_its_base(name, build, bf16, tmp_path):
     EQUAL[name](f)
     status, said, got = run(build, f.path, tmp_path / "got")
     assert status == 0, said
-    assert got == want and want
+    assert close(got, want)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -152,7 +159,7 @@ def test_a_pruned_trunk_serves_beside_a_wide_head(build, bf16, tmp_path):
     none.text(mtp_num_hidden_layers=0)
     status, said, got = run(build, wide.path, tmp_path / "got")
     assert status == 0, said
-    assert got == run(build, none.path, tmp_path / "want")[2]
+    assert close(got, run(build, none.path, tmp_path / "want")[2])
 
 
 @pytest.mark.parametrize("algorithm, fine", [("FP8_PB_WO", True), ("FP8_BLOCK_SCALES", True), ("FP8_XYZ", False)])
@@ -161,6 +168,6 @@ def test_two_names_of_one_format_are_the_same_and_unknown_ones_are_named(algorit
     fp8_head(algorithm)(f)
     status, said, got = run(build, f.path, tmp_path / "got")
     if fine:
-        assert status == 0 and got == run(build, DEMO, tmp_path / "want")[2], said
+        assert status == 0 and close(got, run(build, DEMO, tmp_path / "want")[2]), said
     else:
         assert status != 0 and "mtp.layers.0.mlp.experts" in said and '"FP8_XYZ"' in said, said

@@ -3,11 +3,14 @@
 
 #include "common/base/log.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static atomic_bool sealed;
 static _Atomic uint64_t budget = UINT64_C(1) << 30;
@@ -46,6 +49,32 @@ void mem_budget(uint64_t bytes)
 	atomic_store(&budget, bytes);
 }
 
+/* Where the address space is limited, blocks of LARGE_BYTES and more leave SPARE_BYTES of
+ * it: libraries end the process when a small block is refused. */
+#define LARGE_BYTES (UINT64_C(1) << 20)
+#define SPARE_BYTES (UINT64_C(32) << 20)
+
+/* Bytes of address space in use; 0: not known. */
+static uint64_t address_space(void)
+{
+	char text[32] = {0};
+	int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	return n <= 0 ? 0 : strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool system_has(uint64_t more)
+{
+	struct rlimit limit;
+
+	return more < LARGE_BYTES || getrlimit(RLIMIT_AS, &limit) != 0 ||
+	       limit.rlim_cur == RLIM_INFINITY ||
+	       address_space() + more + SPARE_BYTES <= limit.rlim_cur;
+}
+
 /* Reserve first, then allocate: two threads cannot pass the budget together. */
 static bool reserve(uint64_t bytes)
 {
@@ -79,7 +108,7 @@ void *mem_take(size_t n, size_t size)
 		return NULL;
 	if (bytes == 0)
 		bytes = 1;
-	if (!reserve(bytes))
+	if (!system_has(bytes) || !reserve(bytes))
 		return NULL;
 	p = calloc(1, bytes);
 	if (p == NULL) {
@@ -98,7 +127,7 @@ void *mem_regrow(void *p, size_t size)
 	if (p == NULL)
 		return mem_take(1, size);
 	old = malloc_usable_size(p);
-	if (size > old && !reserve(size - old))
+	if (size > old && (!system_has(size - old) || !reserve(size - old)))
 		return NULL;
 	q = realloc(p, size > 0 ? size : 1);
 	if (q == NULL) {

@@ -133,6 +133,17 @@ status loop_work(
 	return ST_OK;
 }
 
+static void start_only(void *ctx)
+{
+	(void)ctx;
+}
+
+void loop_start_pool(struct loop *l)
+{
+	/* Refused only without memory for a job: then the first one starts it. */
+	(void)!loop_work(l, start_only, start_only, NULL);
+}
+
 void loop_on_turn(struct loop *l, void (*fn)(void *ctx), void *ctx)
 {
 	for (size_t i = 0; i < LOOP_HOOKS_MAX; i++)

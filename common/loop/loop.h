@@ -69,6 +69,9 @@ void loop_fd_stop(struct loop_fd *w);
  * NULL is allowed. */
 void loop_fd_close(struct loop_fd *w, bool close_the_fd);
 
+/* Starts the threads of the pool, which all loops share, now: the first job would start
+ * them, and ends the process when memory for their stacks is refused then. */
+void loop_start_pool(struct loop *l);
 /* Run work(ctx) on the pool, then done(ctx) on the loop thread. ST_LIMIT: no request
  * memory. A job cannot be withdrawn; ctx must live until done. */
 MUST_CHECK status loop_work(

@@ -48,6 +48,7 @@ enum gen_kind { GEN_CHAT, GEN_COMPLETION };
 struct gen_prompt {
 	char *text;
 	size_t len;
+	char *echo; /* a second copy, for the answer; NULL: not wanted */
 	uint32_t *ids;
 	size_t n_ids;
 };
@@ -107,10 +108,12 @@ struct api_options {
 	bool strict_template;
 };
 
-/* false: *e says why, *req owns nothing. true: the caller releases *req. */
-MUST_CHECK bool api_parse_chat(struct gen_request *req, struct bytes body,
+/* false: *e says why, *req owns nothing. true: the caller releases *req. The text of
+ * body is changed in place and of no more use; nothing in *req points into it. On any
+ * thread. */
+MUST_CHECK bool api_parse_chat(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e);
-MUST_CHECK bool api_parse_completion(struct gen_request *req, struct bytes body,
+MUST_CHECK bool api_parse_completion(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e);
 /* Releases what it owns and zeroes it; a zeroed request is allowed. */
 void gen_request_release(struct gen_request *req);
@@ -130,7 +133,7 @@ struct tok_request {
 	bool parse_special; /* added tokens are recognised in text (the default) */
 };
 
-MUST_CHECK bool api_parse_tokenize(struct tok_request *req, struct bytes body,
+MUST_CHECK bool api_parse_tokenize(struct tok_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e);
 void tok_request_release(struct tok_request *req);
 
@@ -141,7 +144,7 @@ struct detok_request {
 };
 
 MUST_CHECK bool api_parse_detokenize(
-	struct detok_request *req, struct bytes body, struct api_error *e);
+	struct detok_request *req, struct sink *body, struct api_error *e);
 void detok_request_release(struct detok_request *req);
 
 #endif

@@ -1,5 +1,6 @@
 /* The messages of a chat request and what goes with them, as one JSON object for the
- * template child. */
+ * template child, written directly from the values that were read: numbers with every
+ * digit. */
 #include "common/base/mem.h"
 #include "router/api_json.h"
 
@@ -13,124 +14,118 @@ static const char *const reserved_kwargs[] = {
 static const char *const efforts[] = {
 	"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 
-static bool is_system(const json_t *m)
+static bool is_system(const struct json *m)
 {
-	const char *role = json_string_value(json_object_get(m, "role"));
+	const char *role = api_message_role(m);
 
 	return role != NULL && strcmp(role, "system") == 0;
 }
 
-static bool needs_merge(const json_t *messages)
+static bool needs_merge(const struct json *messages)
 {
-	const json_t *m;
-	size_t i;
+	bool first = true;
 
-	json_array_foreach(messages, i, m)
+	json_each(m, messages)
 	{
-		if (i > 0 && is_system(m))
+		if (!first && is_system(m))
 			return true;
+		first = false;
 	}
 	return false;
 }
 
-/* Templates take one system message, in front; clients send several, anywhere. Their
- * texts are joined in order with a blank line between. *messages becomes a new list. */
-static bool merge_system(json_t **messages, struct api_error *e)
+/* Whether the message is one, without writing it anywhere. */
+static bool check(const struct api_message *m, struct api_error *e)
 {
-	json_t *merged = json_array(), *first = NULL, *m;
+	struct json_out w;
+	struct sink nowhere;
+	bool ok;
+
+	sink_init(&nowhere, 0);
+	json_out_init(&w, &nowhere);
+	json_open(&w, '[');
+	ok = api_message_put(&w, m, e);
+	sink_release(&nowhere);
+	return ok;
+}
+
+/* Templates take one system message, in front; clients send several, anywhere. Their
+ * texts are joined in order with a blank line between; what else the first one holds
+ * stays. */
+static bool put_merged_system(struct json_out *w, const struct json *list,
+	const struct api_options *options, struct api_error *e)
+{
+	struct api_message first = {.m = NULL}, m = {.options = options};
 	struct sink text;
-	bool ok = merged != NULL;
-	size_t i;
+	bool ok = true;
 
 	sink_init(&text, SIZE_MAX / 2);
-	json_array_foreach(*messages, i, m)
+	json_each(item, list)
 	{
-		const json_t *content = json_object_get(m, "content");
-
-		if (!is_system(m)) {
-			ok = ok && json_array_append(merged, m) == 0;
-			continue;
+		m.m = item;
+		if (ok && is_system(item)) {
+			if (first.m != NULL)
+				sink_str(&text, "\n\n");
+			else
+				first = m;
+			ok = check(&m, e) && api_message_text(&m, &text, e);
 		}
-		if (first != NULL)
-			sink_str(&text, "\n\n");
-		else
-			first = m;
-		sink_put(&text, json_string_value(content), json_string_length(content));
+		m.i++;
 	}
-	ok = ok && !text.full &&
-	     json_object_set_new(
-		     first, "content", json_stringn(sink_cstr(&text), text.len)) == 0 &&
-	     json_array_insert(merged, 0, first) == 0;
+	first.content = &text;
+	ok = ok && api_message_put(w, &first, e);
 	sink_release(&text);
-	if (!ok) {
-		json_decref(merged);
-		return api_json_no_memory(e);
+	return ok;
+}
+
+static bool put_messages(struct json_out *w, const struct json *object,
+	const struct api_options *options, struct api_error *e)
+{
+	const struct json *list = json_given(object, "messages");
+	struct api_message m = {.options = options};
+	bool merge;
+
+	if (!json_is(list, JSON_ARRAY) || json_count(list) == 0)
+		return api_json_refuse(
+			e, "messages", list, "a non-empty list of messages");
+	if (json_count(list) > API_MESSAGES_MAX) {
+		api_error_set(e, 400, "invalid_value", "messages",
+			"messages holds %u entries; at most %u are allowed.",
+			json_count(list), API_MESSAGES_MAX);
+		return false;
 	}
-	*messages = merged;
+	merge = !options->strict_template && needs_merge(list);
+	json_name(w, "messages");
+	json_open(w, '[');
+	if (merge && !put_merged_system(w, list, options, e))
+		return false;
+	json_each(item, list)
+	{
+		m.m = item;
+		if (!(merge && is_system(item)) && !api_message_put(w, &m, e))
+			return false;
+		m.i++;
+	}
+	json_close(w);
 	return true;
 }
 
-static bool adapt_messages(json_t *object, const struct api_options *options,
-	json_t *render, struct api_error *e)
+static bool check_effort(const struct json *effort, struct api_error *e)
 {
-	json_t *list = api_json_get(object, "messages"), *message;
-	size_t i;
-
-	if (!json_is_array(list) || json_array_size(list) == 0)
-		return api_json_refuse(
-			e, "messages", list, "a non-empty list of messages");
-	if (json_array_size(list) > API_MESSAGES_MAX) {
-		api_error_set(e, 400, "invalid_value", "messages",
-			"messages holds %zu entries; at most %u are allowed.",
-			json_array_size(list), API_MESSAGES_MAX);
-		return false;
-	}
-	json_array_foreach(list, i, message)
-	{
-		if (!api_message_adapt(message, i, options, e))
-			return false;
-	}
-	if (options->strict_template || !needs_merge(list))
-		json_incref(list);
-	else if (!merge_system(&list, e))
-		return false;
-	return json_object_set_new(render, "messages", list) == 0 ||
-	       api_json_no_memory(e);
+	for (size_t i = 0; i < COUNT(efforts); i++)
+		if (json_equals(effort, efforts[i]))
+			return true;
+	return effort == NULL ||
+	       api_json_refuse(e, "reasoning_effort", effort,
+		       "one of none, minimal, low, medium, high, xhigh, max");
 }
 
-/* reasoning_effort is a kwarg of the template, and unless enable_thinking says
- * otherwise it also turns thinking on or off. */
-static bool adapt_effort(const json_t *object, json_t *kwargs, struct api_error *e)
+static bool check_reserved(const struct json *given, struct api_error *e)
 {
-	json_t *v = api_json_get(object, "reasoning_effort");
-	bool known = false;
-
-	if (v == NULL)
-		return true;
-	for (size_t i = 0; json_is_string(v) && i < COUNT(efforts); i++)
-		known = known || strcmp(json_string_value(v), efforts[i]) == 0;
-	if (!known)
-		return api_json_refuse(e, "reasoning_effort", v,
-			"one of none, minimal, low, medium, high, xhigh, max");
-	if (json_object_get(kwargs, "enable_thinking") == NULL &&
-		json_object_set_new(kwargs, "enable_thinking",
-			json_boolean(strcmp(json_string_value(v), "none") != 0)) != 0)
-		return api_json_no_memory(e);
-	return json_object_set(kwargs, "reasoning_effort", v) == 0 ||
-	       api_json_no_memory(e);
-}
-
-static bool adapt_kwargs(
-	const json_t *object, json_t *render, struct api_render *out, struct api_error *e)
-{
-	json_t *given = api_json_get(object, "chat_template_kwargs");
-	json_t *kwargs, *thinking;
 	char at[96];
 
-	if (given != NULL && !json_is_object(given))
-		return api_json_refuse(e, "chat_template_kwargs", given, "an object");
 	for (size_t i = 0; i < COUNT(reserved_kwargs); i++) {
-		if (json_object_get(given, reserved_kwargs[i]) == NULL)
+		if (json_member(given, reserved_kwargs[i]) == NULL)
 			continue;
 		snprintf(at, sizeof(at), "chat_template_kwargs.%s", reserved_kwargs[i]);
 		api_error_set(e, 400, "invalid_value", at,
@@ -138,37 +133,69 @@ static bool adapt_kwargs(
 			reserved_kwargs[i]);
 		return false;
 	}
-	kwargs = given != NULL ? json_copy(given) : json_object();
-	if (kwargs == NULL || json_object_set_new(render, "kwargs", kwargs) != 0)
-		return api_json_no_memory(e);
-	if (json_is_null(json_object_get(kwargs, "enable_thinking")))
-		json_object_del(kwargs, "enable_thinking");
-	if (!adapt_effort(object, kwargs, e))
-		return false;
-	thinking = json_object_get(kwargs, "enable_thinking");
-	if (thinking != NULL && !json_is_boolean(thinking))
-		return api_json_refuse(e, "chat_template_kwargs.enable_thinking",
-			thinking, "true or false");
-	out->has_thinking = thinking != NULL;
-	out->thinking = json_is_true(thinking);
 	return true;
 }
 
-bool api_chat_render(json_t *object, const struct api_options *options,
+/* reasoning_effort is a kwarg of the template, and unless enable_thinking says
+ * otherwise it also turns thinking on or off. */
+static bool put_kwargs(struct json_out *w, const struct json *object,
+	struct api_render *out, struct api_error *e)
+{
+	const struct json *given = json_given(object, "chat_template_kwargs");
+	const struct json *effort = json_given(object, "reasoning_effort");
+	const struct json *thinking = json_given(given, "enable_thinking");
+
+	if (given != NULL && !json_is(given, JSON_OBJECT))
+		return api_json_refuse(e, "chat_template_kwargs", given, "an object");
+	if (!check_reserved(given, e) || !check_effort(effort, e))
+		return false;
+	if (thinking != NULL && !json_is_bool(thinking))
+		return api_json_refuse(e, "chat_template_kwargs.enable_thinking",
+			thinking, "true or false");
+	out->has_thinking = thinking != NULL || effort != NULL;
+	out->thinking = thinking != NULL ? json_is(thinking, JSON_TRUE)
+					 : effort != NULL && !json_equals(effort, "none");
+	json_name(w, "kwargs");
+	json_open(w, '{');
+	json_each_member(name, given)
+	{
+		if (json_equals(name, "enable_thinking") ||
+			(effort != NULL && json_equals(name, "reasoning_effort")))
+			continue;
+		json_name_bytes(w, json_bytes(name));
+		json_put(w, name + 1);
+	}
+	if (out->has_thinking)
+		json_add_bool(w, "enable_thinking", out->thinking);
+	if (effort != NULL)
+		json_add_bytes(w, "reasoning_effort", json_bytes(effort));
+	json_close(w);
+	return true;
+}
+
+bool api_chat_render(const struct json *object, const struct api_options *options,
 	bool generation_prompt, struct api_render *out, struct api_error *e)
 {
-	json_t *render = json_object();
+	struct json_out w;
+	struct sink text;
 	bool ok;
 
-	if (render == NULL)
-		return api_json_no_memory(e);
-	ok = adapt_messages(object, options, render, e) &&
-	     adapt_kwargs(object, render, out, e);
-	if (ok && json_object_set_new(render, "add_generation_prompt",
-			  json_boolean(generation_prompt)) != 0)
-		ok = api_json_no_memory(e);
-	if (ok)
-		ok = api_json_dump(render, &out->text, &out->len, e);
-	json_decref(render);
-	return ok;
+	/* Escapes can make six bytes of one; the body itself was bounded. */
+	sink_init(&text, SIZE_MAX / 2);
+	json_out_init(&w, &text);
+	json_open(&w, '{');
+	ok = put_messages(&w, object, options, e) && put_kwargs(&w, object, out, e);
+	if (ok) {
+		json_add_bool(&w, "add_generation_prompt", generation_prompt);
+		json_close(&w);
+		ok = !text.full || api_json_no_memory(e);
+	}
+	if (!ok) {
+		sink_release(&text);
+		return false;
+	}
+	(void)sink_cstr(&text);
+	out->text = (char *)text.at;
+	out->len = text.len;
+	return true;
 }

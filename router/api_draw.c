@@ -24,7 +24,7 @@ static bool refuse(struct api_error *e, const char *param, const char *text)
 }
 
 static bool parse_penalties(
-	const json_t *object, struct gen_request *req, struct api_error *e)
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
 	bool given;
 
@@ -42,7 +42,7 @@ static bool key_id(const char *key, uint32_t *id)
 	char *end;
 	unsigned long long v;
 
-	if (key[0] < '0' || key[0] > '9')
+	if (key == NULL || key[0] < '0' || key[0] > '9')
 		return false;
 	errno = 0;
 	v = strtoull(key, &end, 10);
@@ -50,29 +50,29 @@ static bool key_id(const char *key, uint32_t *id)
 	return errno == 0 && *end == 0 && v <= API_ID_MAX;
 }
 
-static bool parse_bias(const json_t *object, struct gen_request *req, struct api_error *e)
+static bool parse_bias(
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
 	static const char want[] = "an object of token ids and numbers from -100 to 100";
-	json_t *bias = api_json_get(object, "logit_bias"), *value;
-	const char *key;
+	const struct json *bias = json_given(object, "logit_bias");
 
 	if (bias == NULL)
 		return true;
-	if (!json_is_object(bias))
+	if (!json_is(bias, JSON_OBJECT))
 		return api_json_refuse(e, "logit_bias", bias, want);
-	if (json_object_size(bias) > API_BIAS_MAX)
+	if (json_count(bias) > API_BIAS_MAX)
 		return refuse(e, "logit_bias", "logit_bias has more than 512 members.");
-	if (json_object_size(bias) == 0)
+	if (json_count(bias) == 0)
 		return true;
-	req->bias = mem_take(json_object_size(bias), sizeof(*req->bias));
+	req->bias = mem_take(json_count(bias), sizeof(*req->bias));
 	if (req->bias == NULL)
 		return api_json_no_memory(e);
-	json_object_foreach(bias, key, value)
+	json_each_member(key, bias)
 	{
 		struct gen_bias *b = &req->bias[req->n_bias];
-		double add = json_number_value(value);
+		double add;
 
-		if (!key_id(key, &b->token) || !json_is_number(value) ||
+		if (!key_id(json_text(key), &b->token) || !json_f64(key + 1, &add) ||
 			!(add >= -100 && add <= 100))
 			return api_json_refuse(e, "logit_bias", bias, want);
 		b->add = (float)add;
@@ -82,13 +82,13 @@ static bool parse_bias(const json_t *object, struct gen_request *req, struct api
 }
 
 static bool parse_stop_ids(
-	const json_t *object, struct gen_request *req, struct api_error *e)
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
-	const json_t *list = api_json_get(object, "stop_token_ids");
+	const struct json *list = json_given(object, "stop_token_ids");
 
-	if (list == NULL || (json_is_array(list) && json_array_size(list) == 0))
+	if (list == NULL || (json_is(list, JSON_ARRAY) && json_count(list) == 0))
 		return true;
-	if (json_array_size(list) > API_STOP_IDS_MAX)
+	if (json_count(list) > API_STOP_IDS_MAX)
 		return refuse(
 			e, "stop_token_ids", "stop_token_ids holds more than 48 ids.");
 	return api_json_ids(
@@ -96,7 +96,7 @@ static bool parse_stop_ids(
 }
 
 static bool parse_min_tokens(
-	const json_t *object, struct gen_request *req, struct api_error *e)
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
 	int64_t n = 0;
 
@@ -108,7 +108,7 @@ static bool parse_min_tokens(
 	return true;
 }
 
-static bool parse_choices(const json_t *object, enum api_where where,
+static bool parse_choices(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e)
 {
 	int64_t n = 1, best = 0;
@@ -128,7 +128,7 @@ static bool parse_choices(const json_t *object, enum api_where where,
 }
 
 /* Chat: a switch and a number beside it; completions: one number. */
-static bool parse_logprobs(const json_t *object, enum api_where where,
+static bool parse_logprobs(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e)
 {
 	bool has_top = false;
@@ -152,7 +152,7 @@ static bool parse_logprobs(const json_t *object, enum api_where where,
 }
 
 static bool parse_prompt_logprobs(
-	const json_t *object, struct gen_request *req, struct api_error *e)
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
 	int64_t n = 0;
 
@@ -166,8 +166,8 @@ static bool parse_prompt_logprobs(
 	return true;
 }
 
-bool api_draw_parse(const json_t *object, enum api_where where, struct gen_request *req,
-	struct api_error *e)
+bool api_draw_parse(const struct json *object, enum api_where where,
+	struct gen_request *req, struct api_error *e)
 {
 	return parse_penalties(object, req, e) && parse_bias(object, req, e) &&
 	       parse_stop_ids(object, req, e) && parse_min_tokens(object, req, e) &&

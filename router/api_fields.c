@@ -3,50 +3,43 @@
  * changes nothing is ignored and named. */
 #include "router/api_json.h"
 
-#include <stdio.h>
 #include <string.h>
 
-static bool is_zero(const json_t *v)
+static bool is_zero(const struct json *v)
 {
-	return json_is_number(v) && json_number_value(v) == 0;
+	double d;
+
+	return json_f64(v, &d) && d == 0;
 }
 
-static bool is_false(const json_t *v)
+static bool is_false(const struct json *v)
 {
-	return json_is_false(v);
+	return json_is(v, JSON_FALSE);
 }
 
-static bool is_true(const json_t *v)
+static bool is_true(const struct json *v)
 {
-	return json_is_true(v);
+	return json_is(v, JSON_TRUE);
 }
 
-static bool is_bool(const json_t *v)
+static bool is_empty(const struct json *v)
 {
-	return json_is_boolean(v);
+	if (json_is(v, JSON_STRING))
+		return json_bytes(v).len == 0;
+	return (json_is(v, JSON_ARRAY) || json_is(v, JSON_OBJECT)) && json_count(v) == 0;
 }
 
-static bool is_empty(const json_t *v)
+static bool is_none_or_auto(const struct json *v)
 {
-	return (json_is_array(v) && json_array_size(v) == 0) ||
-	       (json_is_object(v) && json_object_size(v) == 0) ||
-	       (json_is_string(v) && json_string_length(v) == 0);
+	return json_equals(v, "none") || json_equals(v, "auto");
 }
 
-static bool is_none_or_auto(const json_t *v)
+static bool is_text_format(const struct json *v)
 {
-	return json_is_string(v) && (strcmp(json_string_value(v), "none") == 0 ||
-					    strcmp(json_string_value(v), "auto") == 0);
+	return json_equals(json_member(v, "type"), "text");
 }
 
-static bool is_text_format(const json_t *v)
-{
-	const char *type = json_string_value(json_object_get(v, "type"));
-
-	return type != NULL && strcmp(type, "text") == 0;
-}
-
-static bool never(const json_t *v)
+static bool never(const struct json *v)
 {
 	(void)v;
 	return false;
@@ -56,7 +49,7 @@ struct field {
 	const char *name;
 	unsigned where; /* or of api_where */
 	/* NULL: we act on it. Else: has the value no effect? */
-	bool (*harmless)(const json_t *v);
+	bool (*harmless)(const struct json *v);
 };
 
 #define C API_IN_CHAT
@@ -100,13 +93,13 @@ static const struct field fields[] = {
 	{"functions", C, is_empty},
 	{"function_call", C, is_none_or_auto},
 	/* Without tools neither value has an effect. */
-	{"parallel_tool_calls", C, is_bool},
+	{"parallel_tool_calls", C, json_is_bool},
 	{"response_format", C | P, is_text_format},
 	{"add_generation_prompt", C, is_true},
 	{"continue_final_message", C, is_false},
 	{"chat_template", C, never},
 	/* No tokenizer of this family adds any: neither value has an effect. */
-	{"add_special_tokens", C | P, is_bool},
+	{"add_special_tokens", C | P, json_is_bool},
 	{"skip_special_tokens", C | P, is_true},
 	{"spaces_between_special_tokens", C | P, is_true},
 	{"priority", C | P, is_zero},
@@ -127,45 +120,45 @@ static const struct field fields[] = {
 #undef C
 #undef P
 
-static const struct field *find_field(const char *name, enum api_where where)
+static const struct field *find_field(const struct json *name, enum api_where where)
 {
 	for (size_t i = 0; i < COUNT(fields); i++)
-		if ((fields[i].where & where) && strcmp(fields[i].name, name) == 0)
+		if ((fields[i].where & where) && json_equals(name, fields[i].name))
 			return &fields[i];
 	return NULL;
 }
 
 /* Printable ASCII only: the list goes into a log line. */
-static void note_ignored(char *list, size_t list_bytes, const char *name)
+static void note_ignored(char *list, size_t list_bytes, struct bytes name)
 {
 	size_t used = strlen(list);
-	size_t need = strlen(name) + (used > 0 ? 2 : 0);
+	const char *between = used > 0 ? ", " : "";
 
-	if (used + need >= list_bytes)
+	if (used + strlen(between) + name.len >= list_bytes)
 		return;
-	snprintf(list + used, list_bytes - used, "%s%s", used > 0 ? ", " : "", name);
-	for (char *c = list + used; *c != '\0'; c++)
-		if (*c < ' ' || *c > '~')
-			*c = '?';
+	for (; *between != 0; between++)
+		list[used++] = *between;
+	for (size_t i = 0; i < name.len; i++)
+		list[used++] =
+			(char)(name.at[i] < ' ' || name.at[i] > '~' ? '?' : name.at[i]);
+	list[used] = 0;
 }
 
-bool api_fields_check(json_t *object, enum api_where where, char *ignored,
+bool api_fields_check(const struct json *object, enum api_where where, char *ignored,
 	size_t ignored_bytes, struct api_error *e)
 {
-	const char *name;
-	json_t *value;
-
-	json_object_foreach(object, name, value)
+	json_each_member(name, object)
 	{
+		const struct json *value = name + 1;
 		const struct field *f = find_field(name, where);
 
-		if (json_is_null(value) || (f != NULL && f->harmless == NULL))
+		if (json_is(value, JSON_NULL) || (f != NULL && f->harmless == NULL))
 			continue;
 		if (f == NULL) {
-			note_ignored(ignored, ignored_bytes, name);
+			note_ignored(ignored, ignored_bytes, json_bytes(name));
 		} else if (!f->harmless(value)) {
-			api_error_set(e, 400, "unsupported_parameter", name,
-				"%s is not supported with this value.", name);
+			api_error_set(e, 400, "unsupported_parameter", f->name,
+				"%s is not supported with this value.", f->name);
 			return false;
 		}
 	}

@@ -25,6 +25,7 @@ void gen_request_release(struct gen_request *req)
 	mem_give(req->render);
 	for (size_t i = 0; i < req->n_prompts; i++) {
 		mem_give(req->prompts[i].text);
+		mem_give(req->prompts[i].echo);
 		mem_give(req->prompts[i].ids);
 	}
 	mem_give(req->prompts);
@@ -33,43 +34,41 @@ void gen_request_release(struct gen_request *req)
 	*req = (struct gen_request){0};
 }
 
-static bool add_stop(
-	struct gen_request *req, const json_t *v, const char *param, struct api_error *e)
+static bool add_stop(struct gen_request *req, const struct json *v, const char *param,
+	struct api_error *e)
 {
 	struct err err;
 
-	if (!json_is_string(v) || json_string_length(v) == 0)
+	if (json_bytes(v).len == 0)
 		return api_json_refuse(e, param, v, "a non-empty string");
-	if (stop_set_add(&req->stop,
-		    (struct bytes){
-			    (const uint8_t *)json_string_value(v), json_string_length(v)},
-		    &err) != ST_OK) {
+	if (stop_set_add(&req->stop, json_bytes(v), &err) != ST_OK) {
 		api_error_set(e, 400, "invalid_value", param, "%s: %s.", param, err.text);
 		return false;
 	}
 	return true;
 }
 
-static bool parse_stop(const json_t *object, struct gen_request *req, struct api_error *e)
+static bool parse_stop(
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
-	const json_t *v = api_json_get(object, "stop"), *item;
+	const struct json *v = json_given(object, "stop");
 	char param[32];
-	size_t i;
+	size_t i = 0;
 
 	stop_set_init(&req->stop);
 	if (v == NULL)
 		return true;
-	if (!json_is_array(v))
+	if (!json_is(v, JSON_ARRAY))
 		return add_stop(req, v, "stop", e);
-	if (json_array_size(v) > STOP_STRINGS_MAX) {
+	if (json_count(v) > STOP_STRINGS_MAX) {
 		api_error_set(e, 400, "invalid_value", "stop",
-			"stop holds %zu strings; at most %u are allowed.",
-			json_array_size(v), STOP_STRINGS_MAX);
+			"stop holds %u strings; at most %u are allowed.", json_count(v),
+			STOP_STRINGS_MAX);
 		return false;
 	}
-	json_array_foreach(v, i, item)
+	json_each(item, v)
 	{
-		snprintf(param, sizeof(param), "stop[%zu]", i);
+		snprintf(param, sizeof(param), "stop[%zu]", i++);
 		if (!add_stop(req, item, param, e))
 			return false;
 	}
@@ -77,15 +76,15 @@ static bool parse_stop(const json_t *object, struct gen_request *req, struct api
 }
 
 static bool parse_stream(
-	const json_t *object, struct gen_request *req, struct api_error *e)
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
-	const json_t *options = api_json_get(object, "stream_options");
+	const struct json *options = json_given(object, "stream_options");
 
 	if (!api_json_bool(object, "stream", &req->stream, NULL, e))
 		return false;
 	if (options == NULL)
 		return true;
-	if (!json_is_object(options))
+	if (!json_is(options, JSON_OBJECT))
 		return api_json_refuse(e, "stream_options", options, "an object");
 	if (!req->stream) {
 		api_error_set(e, 400, "invalid_value", "stream_options",
@@ -98,12 +97,12 @@ static bool parse_stream(
 }
 
 static bool parse_limits(
-	const json_t *object, struct gen_request *req, struct api_error *e)
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
 	const struct api_int_range *range = &positive;
 	int64_t tokens = 0, top_k = 0;
 
-	if (req->kind == GEN_COMPLETION && json_is_true(api_json_get(object, "echo")))
+	if (req->kind == GEN_COMPLETION && json_is(json_given(object, "echo"), JSON_TRUE))
 		range = &with_echo;
 	if (!api_json_int(
 		    object, "max_tokens", range, &tokens, &req->has_max_tokens, e) ||
@@ -119,11 +118,11 @@ static bool parse_limits(
 }
 
 /* Everything but messages and prompt. */
-static bool parse_common(json_t *object, enum api_where where, struct gen_request *req,
-	struct api_error *e)
+static bool parse_common(const struct json *object, enum api_where where,
+	struct gen_request *req, struct api_error *e)
 {
 	return api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) &&
-	       api_json_text(object, "model", &req->model, NULL, e) &&
+	       api_json_name(object, "model", &req->model, e) &&
 	       parse_limits(object, req, e) &&
 	       api_json_f64(object, "temperature", &temperature_range, &req->temperature,
 		       &req->has_temperature, e) &&
@@ -136,40 +135,51 @@ static bool parse_common(json_t *object, enum api_where where, struct gen_reques
 	       api_draw_parse(object, where, req, e);
 }
 
-static bool parse_text_prompt(
-	const json_t *v, const char *param, struct gen_prompt *out, struct api_error *e)
+static bool parse_text_prompt(const struct json *v, const char *param,
+	struct gen_prompt *out, bool echo, struct api_error *e)
 {
-	if (!json_is_string(v) || json_string_length(v) == 0)
+	struct bytes text = json_bytes(v);
+
+	if (text.len == 0)
 		return api_json_refuse(e, param, v, "a non-empty string");
-	out->len = json_string_length(v);
-	out->text = mem_dup(json_string_value(v), out->len);
-	return out->text != NULL || api_json_no_memory(e);
+	out->len = text.len;
+	out->text = mem_dup(text.at, text.len);
+	if (echo)
+		out->echo = mem_dup(text.at, text.len);
+	return (out->text != NULL && (out->echo != NULL || !echo)) ||
+	       api_json_no_memory(e);
+}
+
+static bool take_prompts(struct gen_request *req, size_t n, struct api_error *e)
+{
+	req->prompts = mem_take(n, sizeof(*req->prompts));
+	if (req->prompts == NULL)
+		return api_json_no_memory(e);
+	req->n_prompts = n;
+	return true;
 }
 
 static bool parse_prompt_list(
-	const json_t *list, struct gen_request *req, struct api_error *e)
+	const struct json *list, struct gen_request *req, struct api_error *e)
 {
-	bool strings = json_is_string(json_array_get(list, 0));
-	const json_t *item;
+	bool strings = json_is(json_item(list, 0), JSON_STRING);
 	char param[32];
-	size_t i;
+	size_t i = 0;
 
-	if (json_array_size(list) > API_PROMPTS_MAX) {
+	if (json_count(list) > API_PROMPTS_MAX) {
 		api_error_set(e, 400, "invalid_value", "prompt",
-			"prompt holds %zu prompts; at most %u are allowed.",
-			json_array_size(list), API_PROMPTS_MAX);
+			"prompt holds %u prompts; at most %u are allowed.",
+			json_count(list), API_PROMPTS_MAX);
 		return false;
 	}
-	req->prompts = mem_take(json_array_size(list), sizeof(*req->prompts));
-	if (req->prompts == NULL)
-		return api_json_no_memory(e);
-	req->n_prompts = json_array_size(list);
-	json_array_foreach(list, i, item)
+	if (!take_prompts(req, json_count(list), e))
+		return false;
+	json_each(item, list)
 	{
 		struct gen_prompt *p = &req->prompts[i];
 
-		snprintf(param, sizeof(param), "prompt[%zu]", i);
-		if (strings ? !parse_text_prompt(item, param, p, e)
+		snprintf(param, sizeof(param), "prompt[%zu]", i++);
+		if (strings ? !parse_text_prompt(item, param, p, req->echo, e)
 			    : !api_json_ids(item, param, &p->ids, &p->n_ids, e))
 			return false;
 	}
@@ -177,25 +187,22 @@ static bool parse_prompt_list(
 }
 
 static bool parse_prompt(
-	const json_t *object, struct gen_request *req, struct api_error *e)
+	const struct json *object, struct gen_request *req, struct api_error *e)
 {
 	static const char want[] = "a non-empty string, a list of strings, "
 				   "a list of token ids or a list of such lists";
-	const json_t *v = api_json_get(object, "prompt");
-	const json_t *first = json_array_get(v, 0);
+	const struct json *v = json_given(object, "prompt");
+	const struct json *first = json_item(v, 0);
 
-	if (json_is_array(v) && (json_is_string(first) || json_is_array(first)))
+	if (json_is(first, JSON_STRING) || json_is(first, JSON_ARRAY))
 		return parse_prompt_list(v, req, e);
-	if (!(json_is_string(v) && json_string_length(v) > 0) &&
-		!(json_is_array(v) && json_is_number(first)))
+	if (json_bytes(v).len == 0 && !json_is(first, JSON_NUMBER))
 		return api_json_refuse(e, "prompt", v, want);
-	req->prompts = mem_take(1, sizeof(*req->prompts));
-	if (req->prompts == NULL)
-		return api_json_no_memory(e);
-	req->n_prompts = 1;
-	return json_is_string(v) ? parse_text_prompt(v, "prompt", req->prompts, e)
-				 : api_json_ids(v, "prompt", &req->prompts->ids,
-					   &req->prompts->n_ids, e);
+	if (!take_prompts(req, 1, e))
+		return false;
+	return first == NULL ? parse_text_prompt(v, "prompt", req->prompts, req->echo, e)
+			     : api_json_ids(v, "prompt", &req->prompts->ids,
+				       &req->prompts->n_ids, e);
 }
 
 static bool check_answers(const struct gen_request *req, struct api_error *e)
@@ -208,35 +215,33 @@ static bool check_answers(const struct gen_request *req, struct api_error *e)
 	return false;
 }
 
-bool api_parse_completion(struct gen_request *req, struct bytes body,
+bool api_parse_completion(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e)
 {
-	json_t *object = api_json_object(body, "The body", NULL, e);
+	struct json_doc doc;
+	const struct json *object = api_json_body(&doc, body, e);
 	bool ok;
 
 	(void)options;
 	*req = (struct gen_request){.kind = GEN_COMPLETION};
-	if (object == NULL)
-		return false;
-	ok = parse_common(object, API_IN_COMPLETION, req, e) &&
+	ok = object != NULL && parse_common(object, API_IN_COMPLETION, req, e) &&
 	     parse_prompt(object, req, e) && check_answers(req, e);
 	if (!ok)
 		gen_request_release(req);
-	json_decref(object);
+	json_release(&doc);
 	return ok;
 }
 
-bool api_parse_chat(struct gen_request *req, struct bytes body,
+bool api_parse_chat(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e)
 {
-	json_t *object = api_json_object(body, "The body", NULL, e);
+	struct json_doc doc;
+	const struct json *object = api_json_body(&doc, body, e);
 	struct api_render render = {0};
 	bool ok;
 
 	*req = (struct gen_request){.kind = GEN_CHAT};
-	if (object == NULL)
-		return false;
-	ok = parse_common(object, API_IN_CHAT, req, e) &&
+	ok = object != NULL && parse_common(object, API_IN_CHAT, req, e) &&
 	     api_chat_render(object, options, true, &render, e);
 	if (ok) {
 		req->render = render.text;
@@ -246,6 +251,6 @@ bool api_parse_chat(struct gen_request *req, struct bytes body,
 	} else {
 		gen_request_release(req);
 	}
-	json_decref(object);
+	json_release(&doc);
 	return ok;
 }

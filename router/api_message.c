@@ -1,5 +1,6 @@
 /* One chat message, from the forms that OpenAI clients send to the one that chat
  * templates expect. */
+#include "common/base/mem.h"
 #include "router/api_json.h"
 
 #include <stdio.h>
@@ -17,200 +18,289 @@ static const struct {
 	{"function", "tool"},
 };
 
-static bool adapt_role(json_t *m, const char *param, const struct api_options *options,
+/* Members that are written in a form of ours; all others go through as they are. */
+static const char *const adapted[] = {
+	"role", "content", "reasoning_content", "reasoning", "tool_calls"};
+
+const char *api_message_role(const struct json *m)
+{
+	const struct json *role = json_member(m, "role");
+
+	for (size_t i = 0; i < COUNT(roles); i++)
+		if (json_equals(role, roles[i].from))
+			return roles[i].to;
+	return NULL;
+}
+
+static bool put_role(struct json_out *w, const struct api_message *message,
+	const char *param, struct api_error *e)
+{
+	const struct json *given = json_given(message->m, "role");
+	const char *role = api_message_role(message->m);
+	char at[128];
+
+	if (role == NULL) {
+		snprintf(at, sizeof(at), "%s.role", param);
+		return api_json_refuse(
+			e, at, given, "one of system, developer, user, assistant, tool");
+	}
+	json_name(w, "role");
+	if (message->options->strict_template)
+		json_put(w, given);
+	else
+		json_put_text(w, role);
+	return true;
+}
+
+static bool is_text_part(const struct json *type)
+{
+	return json_equals(type, "text") || json_equals(type, "input_text") ||
+	       json_equals(type, "output_text");
+}
+
+static bool join_parts(const struct json *parts, const char *param, struct sink *text,
 	struct api_error *e)
 {
-	const char *role = json_string_value(json_object_get(m, "role"));
-	char at[128];
+	char at[128], shown[48];
+	size_t i = 0;
 
-	for (size_t i = 0; role != NULL && i < COUNT(roles); i++) {
-		if (strcmp(role, roles[i].from) != 0)
-			continue;
-		if (options->strict_template)
-			return true;
-		return json_object_set_new(m, "role", json_string(roles[i].to)) == 0 ||
-		       api_json_no_memory(e);
-	}
-	snprintf(at, sizeof(at), "%s.role", param);
-	return api_json_refuse(e, at, json_object_get(m, "role"),
-		"one of system, developer, user, assistant, tool");
-}
-
-static bool is_text_part(const char *type)
-{
-	return strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
-	       strcmp(type, "output_text") == 0;
-}
-
-static bool join_parts(
-	const json_t *parts, const char *param, struct sink *text, struct api_error *e)
-{
-	const json_t *part;
-	char at[128];
-	size_t i;
-
-	json_array_foreach(parts, i, part)
+	json_each(part, parts)
 	{
-		const json_t *type = json_object_get(part, "type");
-		const json_t *t = json_object_get(part, "text");
+		const struct json *type = json_member(part, "type");
+		const struct json *t = json_member(part, "text");
 
-		if (!json_is_string(type)) {
+		if (!json_is(type, JSON_STRING)) {
 			snprintf(at, sizeof(at), "%s.content[%zu].type", param, i);
 			return api_json_refuse(e, at, type, "a string");
 		}
-		if (!is_text_part(json_string_value(type))) {
+		if (!is_text_part(type)) {
 			snprintf(at, sizeof(at), "%s.content[%zu]", param, i);
 			api_error_set(e, 400, "invalid_value", at,
-				"Content parts of type \"%.40s\" are not supported: "
+				"Content parts of type %s are not supported: "
 				"this is a text-only server.",
-				json_string_value(type));
+				json_show(type, shown, sizeof(shown)));
 			return false;
 		}
-		if (!json_is_string(t)) {
+		if (!json_is(t, JSON_STRING)) {
 			snprintf(at, sizeof(at), "%s.content[%zu].text", param, i);
 			return api_json_refuse(e, at, t, "a string");
 		}
-		sink_put(text, json_string_value(t), json_string_length(t));
+		sink_put(text, json_bytes(t).at, json_bytes(t).len);
+		i++;
+	}
+	return true;
+}
+
+static void name_message(const struct api_message *message, char param[32])
+{
+	snprintf(param, 32, "messages[%zu]", message->i);
+}
+
+bool api_message_text(
+	const struct api_message *message, struct sink *text, struct api_error *e)
+{
+	const struct json *content = json_given(message->m, "content");
+	char param[32], at[64];
+
+	name_message(message, param);
+	if (json_is(content, JSON_STRING)) {
+		sink_put(text, json_bytes(content).at, json_bytes(content).len);
+	} else if (content != NULL && !json_is(content, JSON_ARRAY)) {
+		snprintf(at, sizeof(at), "%s.content", param);
+		return api_json_refuse(
+			e, at, content, "a string, null or a list of text parts");
+	} else if (!join_parts(content, param, text, e)) {
+		return false;
 	}
 	return !text->full || api_json_no_memory(e);
 }
 
-static bool adapt_content(json_t *m, const char *param, struct api_error *e)
+static bool put_content(
+	struct json_out *w, const struct api_message *message, struct api_error *e)
 {
-	const json_t *content = api_json_get(m, "content");
+	const struct json *own = json_given(message->m, "content");
 	struct sink text;
-	char at[128];
-	bool ok;
+	bool ok = true;
 
-	if (json_is_string(content))
-		return true;
-	if (content != NULL && !json_is_array(content)) {
-		snprintf(at, sizeof(at), "%s.content", param);
-		return api_json_refuse(
-			e, at, content, "a string, null or a list of text parts");
+	json_name(w, "content");
+	if (message->content != NULL) {
+		json_put_bytes(w, sink_bytes(message->content));
+	} else if (json_is(own, JSON_STRING)) {
+		json_put(w, own);
+	} else {
+		sink_init(&text, SIZE_MAX / 2);
+		ok = api_message_text(message, &text, e);
+		if (ok)
+			json_put_bytes(w, sink_bytes(&text));
+		sink_release(&text);
 	}
-	sink_init(&text, SIZE_MAX / 2);
-	ok = join_parts(content, param, &text, e);
-	if (ok && json_object_set_new(
-			  m, "content", json_stringn(sink_cstr(&text), text.len)) != 0)
-		ok = api_json_no_memory(e);
-	sink_release(&text);
 	return ok;
 }
 
 /* Both spellings are accepted; templates read reasoning_content. */
-static bool adapt_reasoning(json_t *m, const char *param, struct api_error *e)
+static bool put_reasoning(
+	struct json_out *w, const struct json *m, const char *param, struct api_error *e)
 {
 	static const char *const names[] = {"reasoning_content", "reasoning"};
-	json_t *found = NULL;
+	const struct json *found = NULL;
 	char at[128];
 
 	for (size_t i = 0; i < COUNT(names); i++) {
-		json_t *v = api_json_get(m, names[i]);
+		const struct json *v = json_given(m, names[i]);
 
 		if (v == NULL)
 			continue;
-		if (!json_is_string(v)) {
+		if (!json_is(v, JSON_STRING)) {
 			snprintf(at, sizeof(at), "%s.%s", param, names[i]);
 			return api_json_refuse(e, at, v, "a string");
 		}
 		if (found == NULL)
 			found = v;
 	}
-	json_incref(found);
-	json_object_del(m, "reasoning");
-	json_object_del(m, "reasoning_content");
-	if (found == NULL)
-		return true;
-	return json_object_set_new(m, "reasoning_content", found) == 0 ||
-	       api_json_no_memory(e);
+	if (found != NULL)
+		json_add_bytes(w, names[0], json_bytes(found));
+	return true;
+}
+
+/* The text of an object, read on its own. */
+static bool put_parsed(
+	struct json_out *w, struct bytes text, const char *param, struct api_error *e)
+{
+	char *copy = mem_dup(text.at, text.len);
+	const struct json *object;
+	struct json_doc doc;
+
+	if (copy == NULL)
+		return api_json_no_memory(e);
+	object = api_json_object(&doc, (uint8_t *)copy, text.len, param, param, e);
+	if (object != NULL)
+		json_put(w, object);
+	json_release(&doc);
+	mem_give(copy);
+	return object != NULL;
 }
 
 /* The wire form of arguments is a JSON text; a template needs the object. */
-static bool adapt_arguments(json_t *function, const char *param, struct api_error *e)
+static bool put_arguments(struct json_out *w, const struct json *function,
+	const char *param, struct api_error *e)
 {
-	const json_t *arguments = api_json_get(function, "arguments");
-	json_t *parsed;
+	const struct json *arguments = json_given(function, "arguments");
+	struct bytes text = json_bytes(arguments);
 	char at[128];
 
+	json_name(w, "arguments");
 	snprintf(at, sizeof(at), "%s.function.arguments", param);
-	if (json_is_object(arguments))
-		return true;
-	if (arguments == NULL ||
-		(json_is_string(arguments) && json_string_length(arguments) == 0)) {
-		parsed = json_object();
-	} else if (json_is_string(arguments)) {
-		parsed = api_json_object(
-			(struct bytes){(const uint8_t *)json_string_value(arguments),
-				json_string_length(arguments)},
-			at, at, e);
-		if (parsed == NULL)
-			return false;
+	if (json_is(arguments, JSON_OBJECT)) {
+		json_put(w, arguments);
+	} else if (arguments == NULL || (text.at != NULL && text.len == 0)) {
+		json_open(w, '{');
+		json_close(w);
+	} else if (text.at != NULL) {
+		return put_parsed(w, text, at, e);
 	} else {
 		return api_json_refuse(e, at, arguments, "the text of a JSON object");
-	}
-	return json_object_set_new(function, "arguments", parsed) == 0 ||
-	       api_json_no_memory(e);
-}
-
-static bool adapt_calls(json_t *m, const char *param, struct api_error *e)
-{
-	json_t *calls = api_json_get(m, "tool_calls"), *call;
-	char at[80], name_at[112];
-	size_t i;
-
-	if (calls == NULL || (json_is_array(calls) && json_array_size(calls) == 0)) {
-		json_object_del(m, "tool_calls");
-		return true;
-	}
-	if (!json_is_array(calls)) {
-		snprintf(at, sizeof(at), "%s.tool_calls", param);
-		return api_json_refuse(e, at, calls, "a list");
-	}
-	json_array_foreach(calls, i, call)
-	{
-		json_t *function = json_object_get(call, "function");
-
-		snprintf(at, sizeof(at), "%s.tool_calls[%zu]", param, i);
-		if (!json_is_object(function)) {
-			snprintf(name_at, sizeof(name_at), "%s.function", at);
-			return api_json_refuse(e, name_at, function, "an object");
-		}
-		if (!json_is_string(json_object_get(function, "name"))) {
-			snprintf(name_at, sizeof(name_at), "%s.function.name", at);
-			return api_json_refuse(e, name_at,
-				json_object_get(function, "name"), "a string");
-		}
-		if (!adapt_arguments(function, at, e))
-			return false;
 	}
 	return true;
 }
 
-/* null means "not given", also for members that only some template reads. */
-static void drop_nulls(json_t *m)
+/* All members of the object but that one, whose name is written and value is due. */
+static void put_others(struct json_out *w, const struct json *object, const char *but)
 {
-	const char *name;
-	json_t *value;
-	void *next;
-
-	json_object_foreach_safe(m, next, name, value)
+	json_each_member(name, object)
 	{
-		if (json_is_null(value))
-			json_object_del(m, name);
+		if (json_equals(name, but))
+			continue;
+		json_name_bytes(w, json_bytes(name));
+		json_put(w, name + 1);
 	}
 }
 
-bool api_message_adapt(
-	json_t *message, size_t i, const struct api_options *options, struct api_error *e)
+static bool put_call(struct json_out *w, const struct json *call, const char *param,
+	struct api_error *e)
 {
+	const struct json *function = json_member(call, "function");
+	const struct json *name = json_member(function, "name");
+	char at[128];
+
+	if (!json_is(function, JSON_OBJECT)) {
+		snprintf(at, sizeof(at), "%s.function", param);
+		return api_json_refuse(e, at, function, "an object");
+	}
+	if (!json_is(name, JSON_STRING)) {
+		snprintf(at, sizeof(at), "%s.function.name", param);
+		return api_json_refuse(e, at, name, "a string");
+	}
+	json_open(w, '{');
+	put_others(w, call, "function");
+	json_name(w, "function");
+	json_open(w, '{');
+	put_others(w, function, "arguments");
+	if (!put_arguments(w, function, param, e))
+		return false;
+	json_close(w);
+	json_close(w);
+	return true;
+}
+
+static bool put_calls(
+	struct json_out *w, const struct json *m, const char *param, struct api_error *e)
+{
+	const struct json *calls = json_given(m, "tool_calls");
+	char at[80];
+	size_t i = 0;
+
+	if (calls == NULL || (json_is(calls, JSON_ARRAY) && json_count(calls) == 0))
+		return true;
+	if (!json_is(calls, JSON_ARRAY)) {
+		snprintf(at, sizeof(at), "%s.tool_calls", param);
+		return api_json_refuse(e, at, calls, "a list");
+	}
+	json_name(w, "tool_calls");
+	json_open(w, '[');
+	json_each(call, calls)
+	{
+		snprintf(at, sizeof(at), "%s.tool_calls[%zu]", param, i++);
+		if (!put_call(w, call, at, e))
+			return false;
+	}
+	json_close(w);
+	return true;
+}
+
+static bool is_adapted(const struct json *name)
+{
+	for (size_t i = 0; i < COUNT(adapted); i++)
+		if (json_equals(name, adapted[i]))
+			return true;
+	return false;
+}
+
+/* null means "not given", also for members that only some template reads. */
+static void put_rest(struct json_out *w, const struct json *m)
+{
+	json_each_member(name, m)
+	{
+		if (is_adapted(name) || json_is(name + 1, JSON_NULL))
+			continue;
+		json_name_bytes(w, json_bytes(name));
+		json_put(w, name + 1);
+	}
+}
+
+bool api_message_put(
+	struct json_out *w, const struct api_message *message, struct api_error *e)
+{
+	const struct json *m = message->m;
 	char param[32];
 
-	snprintf(param, sizeof(param), "messages[%zu]", i);
-	if (!json_is_object(message))
-		return api_json_refuse(e, param, message, "an object");
-	drop_nulls(message);
-	return adapt_role(message, param, options, e) &&
-	       adapt_content(message, param, e) && adapt_reasoning(message, param, e) &&
-	       adapt_calls(message, param, e);
+	name_message(message, param);
+	if (!json_is(m, JSON_OBJECT))
+		return api_json_refuse(e, param, m, "an object");
+	json_open(w, '{');
+	if (!put_role(w, message, param, e) || !put_content(w, message, e) ||
+		!put_reasoning(w, m, param, e) || !put_calls(w, m, param, e))
+		return false;
+	put_rest(w, m);
+	json_close(w);
+	return true;
 }

@@ -18,7 +18,7 @@ void detok_request_release(struct detok_request *req)
 	*req = (struct detok_request){0};
 }
 
-static bool parse_messages(json_t *object, const struct api_options *options,
+static bool parse_messages(const struct json *object, const struct api_options *options,
 	struct tok_request *req, struct api_error *e)
 {
 	struct api_render render = {0};
@@ -33,7 +33,7 @@ static bool parse_messages(json_t *object, const struct api_options *options,
 			"continue_final_message is not supported.");
 		return false;
 	}
-	if (json_array_size(api_json_get(object, "tools")) > 0) {
+	if (json_count(json_given(object, "tools")) > 0) {
 		api_error_set(e, 400, "unsupported_parameter", "tools",
 			"tools are not supported.");
 		return false;
@@ -45,12 +45,12 @@ static bool parse_messages(json_t *object, const struct api_options *options,
 	return true;
 }
 
-static bool parse_tokenize(json_t *object, const struct api_options *options,
+static bool parse_tokenize(const struct json *object, const struct api_options *options,
 	struct tok_request *req, struct api_error *e)
 {
-	const json_t *content = api_json_get(object, "content");
-	const json_t *prompt = api_json_get(object, "prompt");
-	const json_t *messages = api_json_get(object, "messages");
+	const struct json *content = json_given(object, "content");
+	const struct json *prompt = json_given(object, "prompt");
+	const struct json *messages = json_given(object, "messages");
 
 	if ((content != NULL) + (prompt != NULL) + (messages != NULL) != 1) {
 		api_error_set(e, 400, "missing_required_parameter", NULL,
@@ -58,7 +58,7 @@ static bool parse_tokenize(json_t *object, const struct api_options *options,
 		return false;
 	}
 	req->parse_special = true;
-	if (!api_json_text(object, "model", &req->model, NULL, e))
+	if (!api_json_name(object, "model", &req->model, e))
 		return false;
 	if (content != NULL) {
 		req->shape = TOK_SHAPE_LLAMA;
@@ -75,41 +75,46 @@ static bool parse_tokenize(json_t *object, const struct api_options *options,
 	return parse_messages(object, options, req, e);
 }
 
-bool api_parse_tokenize(struct tok_request *req, struct bytes body,
+bool api_parse_tokenize(struct tok_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e)
 {
-	json_t *object = api_json_object(body, "The body", NULL, e);
+	struct json_doc doc;
+	const struct json *object = api_json_body(&doc, body, e);
 	bool ok;
 
 	*req = (struct tok_request){0};
-	if (object == NULL)
-		return false;
-	ok = parse_tokenize(object, options, req, e);
+	ok = object != NULL && parse_tokenize(object, options, req, e);
 	if (!ok)
 		tok_request_release(req);
-	json_decref(object);
+	json_release(&doc);
 	return ok;
 }
 
-bool api_parse_detokenize(
-	struct detok_request *req, struct bytes body, struct api_error *e)
+static bool parse_detokenize(
+	const struct json *object, struct detok_request *req, struct api_error *e)
 {
-	json_t *object = api_json_object(body, "The body", NULL, e);
-	const json_t *tokens;
+	const struct json *tokens = json_given(object, "tokens");
+
+	if (!api_json_name(object, "model", &req->model, e))
+		return false;
+	if (!json_is(tokens, JSON_ARRAY))
+		return api_json_refuse(e, "tokens", tokens, "a list of token ids");
+	/* No tokens are a text too: the empty one. */
+	return json_count(tokens) == 0 ||
+	       api_json_ids(tokens, "tokens", &req->ids, &req->n_ids, e);
+}
+
+bool api_parse_detokenize(
+	struct detok_request *req, struct sink *body, struct api_error *e)
+{
+	struct json_doc doc;
+	const struct json *object = api_json_body(&doc, body, e);
 	bool ok;
 
 	*req = (struct detok_request){0};
-	if (object == NULL)
-		return false;
-	tokens = api_json_get(object, "tokens");
-	ok = api_json_text(object, "model", &req->model, NULL, e);
-	if (ok && !json_is_array(tokens))
-		ok = api_json_refuse(e, "tokens", tokens, "a list of token ids");
-	/* No tokens are a text too: the empty one. */
-	if (ok && json_array_size(tokens) > 0)
-		ok = api_json_ids(tokens, "tokens", &req->ids, &req->n_ids, e);
+	ok = object != NULL && parse_detokenize(object, req, e);
 	if (!ok)
 		detok_request_release(req);
-	json_decref(object);
+	json_release(&doc);
 	return ok;
 }

@@ -69,19 +69,10 @@ static bool is_news(struct router *rt, const char *names)
 	return true;
 }
 
-static bool parse(struct call *call, struct api_error *e)
+/* What the parser took is of this router's model. */
+static bool is_for_us(struct call *call, struct api_error *e)
 {
-	struct router *rt = call->rt;
-	struct api_options options = {.strict_template = rt->conf->strict_template};
-	struct bytes body = http_body(call->req);
-	bool ok = call->kind == GEN_CHAT
-			  ? api_parse_chat(&call->gen, body, &options, e)
-			  : api_parse_completion(&call->gen, body, &options, e);
-
-	if (!ok)
-		return false;
-	http_body_release(call->req);
-	call->model = router_model_name(rt, call->gen.model);
+	call->model = router_model_name(call->rt, call->gen.model);
 	if (call->model == NULL) {
 		api_error_set(e, 404, "model_not_found", "model",
 			"The model `%.200s` does not exist.", call->gen.model);
@@ -108,9 +99,10 @@ static void fill_request(struct call *call, struct choice *c, struct request *r)
 	c->r = r;
 }
 
+/* What the prompt is made of goes over to its preparation. */
 static void prepare(struct call *call, struct choice *c)
 {
-	const struct gen_request *gen = &call->gen;
+	struct gen_request *gen = &call->gen;
 	struct prepare_source s = {
 		.explicit_max = gen->has_max_tokens,
 		.max_tokens = gen->has_max_tokens      ? gen->max_tokens
@@ -119,14 +111,19 @@ static void prepare(struct call *call, struct choice *c)
 	};
 
 	if (call->kind == GEN_CHAT) {
-		s.render = (struct bytes){(const uint8_t *)gen->render, gen->render_len};
+		s.render = gen->render;
+		s.len = gen->render_len;
+		gen->render = NULL;
 		snprintf(s.param, sizeof(s.param), "messages");
 	} else {
-		const struct gen_prompt *p = &gen->prompts[call_prompt_of(c)];
+		struct gen_prompt *p = &gen->prompts[call_prompt_of(c)];
 
-		s.text = (struct bytes){(const uint8_t *)p->text, p->len};
+		s.text = p->text;
+		s.len = p->len;
 		s.ids = p->ids;
 		s.n_ids = p->n_ids;
+		p->text = NULL;
+		p->ids = NULL;
 		if (gen->n_prompts > 1)
 			snprintf(s.param, sizeof(s.param), "prompt[%u]",
 				call_prompt_of(c));
@@ -231,6 +228,7 @@ static void end(struct served *s)
 		logprobs_release(&c->logprobs);
 	}
 	log_outcome(call);
+	call_parse_forget(call);
 	call_draw_release(call);
 	*(call->prev != NULL ? &call->prev->next : &rt->calls) = call->next;
 	if (call->next != NULL)
@@ -280,9 +278,24 @@ void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind)
 	http_set_user(req, call);
 	/* Chat for a model without a template never works: said before what passes. */
 	if ((kind == GEN_CHAT && !encode_takes_messages(rt, &e)) ||
-		!may_come_in(rt, &e) || !parse(call, &e) ||
-		!call_draw_prepare(call, &e)) {
+		!may_come_in(rt, &e) || !call_parse(call, &e))
 		call_fail(call, &e, false);
+}
+
+void call_no_memory(struct call *call, struct api_error *e)
+{
+	turn_away(call->rt, e, LIMIT_memory, "The router has no memory left.");
+}
+
+void call_parsed(struct call *call, const struct api_error *bad)
+{
+	struct router *rt = call->rt;
+	struct api_error e;
+
+	if (call->answered || call->gone)
+		return;
+	if (bad != NULL) {
+		call_fail(call, bad, false);
 		return;
 	}
 	call->stream = call->gen.stream;
@@ -290,7 +303,7 @@ void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind)
 	/* A replay elsewhere must draw the same numbers. */
 	if (!call->gen.has_seed)
 		call->gen.seed = (int64_t)rng_entropy64();
-	if (!admit(call, &e)) {
+	if (!is_for_us(call, &e) || !call_draw_prepare(call, &e) || !admit(call, &e)) {
 		call_fail(call, &e, false);
 		return;
 	}

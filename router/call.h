@@ -36,6 +36,7 @@ struct call {
 	struct call *next, *prev;
 	enum gen_kind kind;
 	bool stream, begun, answered, gone;
+	struct call_job *job; /* its body is being read; gen is empty until then */
 	struct gen_request gen;
 	char id[OUT_ID_BYTES];
 	const char *model;
@@ -57,8 +58,17 @@ struct call {
 
 /* on_request of the two generation paths: parses, admits, begins; or answers why not. */
 void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind);
+/* What call_parse leads to: call->gen is there, or e says why not. */
+void call_parsed(struct call *call, const struct api_error *e);
+void call_no_memory(struct call *call, struct api_error *e);
 /* Comments into silent streams. */
 void call_keepalive(struct router *rt, uint64_t now_ns);
+
+/* call_parse.c: from the body to call->gen, whose ids are of the vocabulary. */
+/* false: *e says why it cannot begin. Else call_parsed follows, before this returns or
+ * later, unless the call is forgotten. */
+MUST_CHECK bool call_parse(struct call *call, struct api_error *e);
+void call_parse_forget(struct call *call);
 
 /* call_tokens.c: what request_ops needs. */
 bool call_deliver(void *router, struct request *r, const struct request_token *token);
@@ -78,7 +88,7 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry);
 void call_write_keepalive(struct call *call);
 
 /* call_draw.c: what the client said of drawing */
-/* Ids of the request are below the vocabulary; the list of stop ids. */
+/* The list of stop ids. */
 MUST_CHECK bool call_draw_prepare(struct call *call, struct api_error *e);
 void call_draw_fill(const struct call *call, const struct choice *c, struct request *r);
 void call_draw_release(struct call *call);

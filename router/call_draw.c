@@ -1,26 +1,10 @@
 /* How the tokens of a call are drawn: from the client's members to its requests. */
 #include "common/base/mem.h"
-#include "common/base/rng.h"
 #include "router/call.h"
-
-#include <inttypes.h>
 
 uint32_t call_prompt_of(const struct choice *c)
 {
 	return c->index / c->call->gen.n;
-}
-
-static bool is_known(
-	const struct call *call, const char *param, uint32_t id, struct api_error *e)
-{
-	uint32_t n = tokenizer_n_tokens(call->rt->tokenizer);
-
-	if (id < n)
-		return true;
-	api_error_set(e, 400, "invalid_value", param,
-		"%s: token id %" PRIu32 "; the vocabulary has %" PRIu32 ".", param, id,
-		n);
-	return false;
 }
 
 static bool no_memory(struct api_error *e)
@@ -41,11 +25,8 @@ static bool list_stop_ids(struct call *call, struct api_error *e)
 		return no_memory(e);
 	for (size_t i = 0; i < n; i++)
 		call->stop_ids[call->n_stop_ids++] = call->rt->eos[i];
-	for (size_t i = 0; i < gen->n_stop_token_ids; i++) {
-		if (!is_known(call, "stop_token_ids", gen->stop_token_ids[i], e))
-			return false;
+	for (size_t i = 0; i < gen->n_stop_token_ids; i++)
 		call->stop_ids[call->n_stop_ids++] = gen->stop_token_ids[i];
-	}
 	return true;
 }
 
@@ -58,9 +39,6 @@ bool call_draw_prepare(struct call *call, struct api_error *e)
 {
 	const struct gen_request *gen = &call->gen;
 
-	for (size_t i = 0; i < gen->n_bias; i++)
-		if (!is_known(call, "logit_bias", gen->bias[i].token, e))
-			return false;
 	if (!list_stop_ids(call, e))
 		return false;
 	if (!wants_scores(gen))

@@ -24,8 +24,8 @@ static void begin_echo(struct call *call, struct choice *c, const struct request
 	const struct gen_prompt *p = &call->gen.prompts[call_prompt_of(c)];
 	struct detok detok;
 
-	if (p->text != NULL) {
-		sink_put(&c->out.content, p->text, p->len);
+	if (p->echo != NULL) {
+		sink_put(&c->out.content, p->echo, p->len);
 	} else {
 		detok_init(&detok, call->rt->tokenizer, false);
 		for (uint32_t i = 0; i < r->n_prompt; i++)

@@ -11,9 +11,9 @@ struct encode {
 	struct router *rt;
 	encode_fn *fn; /* NULL: nobody waits */
 	void *ctx;
-	uint64_t ticket; /* template under way; 0: none */
-	char *text;      /* mem_take; what the tokenizer reads */
-	size_t len;
+	uint64_t ticket;   /* template under way; 0: none */
+	void *storage;     /* mem_take; of text */
+	struct bytes text; /* what the tokenizer reads */
 	unsigned flags;
 	char param[32];
 	struct encode_result result;
@@ -24,7 +24,7 @@ struct encode {
 
 static void destroy(struct encode *p)
 {
-	mem_give(p->text);
+	mem_give(p->storage);
 	tok_ids_release(&p->result.ids);
 	mem_give(p);
 }
@@ -67,9 +67,10 @@ static void work(void *ctx)
 {
 	struct encode *p = ctx;
 
-	p->st = tokenizer_encode(p->rt->tokenizer,
-		(struct bytes){(const uint8_t *)p->text, p->len}, p->flags,
-		&p->result.ids, &p->err);
+	p->st = tokenizer_encode(
+		p->rt->tokenizer, p->text, p->flags, &p->result.ids, &p->err);
+	mem_give(p->storage);
+	p->storage = NULL;
 }
 
 static void done(void *ctx)
@@ -112,7 +113,8 @@ static void set_template_error(struct encode *p, status code, const struct err *
 		api_error_set(e, 400, "invalid_value", "messages", "%s", err->text);
 }
 
-static void on_rendered(void *ctx, struct bytes text, status code, const struct err *err)
+static void on_rendered(void *ctx, struct sink *frame, struct bytes text, status code,
+	const struct err *err)
 {
 	struct encode *p = ctx;
 
@@ -123,22 +125,25 @@ static void on_rendered(void *ctx, struct bytes text, status code, const struct 
 		return;
 	}
 	p->result.mode = output_mode_of(text);
-	p->len = text.len;
-	p->text = mem_dup(text.at, text.len);
-	if (p->text == NULL || !tokenize(p))
+	p->storage = frame->at;
+	p->text = text;
+	*frame = (struct sink){0};
+	if (!tokenize(p))
 		deliver_no_memory(p);
 }
 
 /* false: *e says why not. */
-static bool render(struct encode *p, struct bytes request, struct api_error *e)
+static bool render(struct encode *p, const struct encode_source *s, struct api_error *e)
 {
 	struct err err;
 
-	if (!encode_takes_messages(p->rt, e))
+	if (!encode_takes_messages(p->rt, e)) {
+		mem_give(s->render);
 		return false;
+	}
 	p->flags = TOK_ADDED | TOK_MASKED;
-	if (template_render(p->rt->template, request, on_rendered, p, &p->ticket, &err) ==
-		ST_OK)
+	if (template_render(p->rt->template, s->render, s->len, on_rendered, p,
+		    &p->ticket, &err) == ST_OK)
 		return true;
 	p->rt->metrics.limit[LIMIT_queue]++;
 	api_error_set(e, 503, "overloaded", NULL, "%s", err.text);
@@ -147,12 +152,12 @@ static bool render(struct encode *p, struct bytes request, struct api_error *e)
 
 static bool begin(struct encode *p, const struct encode_source *s, struct api_error *e)
 {
-	if (s->render.at != NULL)
-		return render(p, s->render, e);
+	if (s->render != NULL)
+		return render(p, s, e);
 	p->flags = s->flags;
-	p->len = s->text.len;
-	p->text = mem_dup(s->text.at, s->text.len);
-	if (p->text != NULL && tokenize(p))
+	p->storage = s->text;
+	p->text = (struct bytes){(const uint8_t *)s->text, s->len};
+	if (tokenize(p))
 		return true;
 	encode_no_memory(p->rt, e);
 	return false;
@@ -164,6 +169,8 @@ struct encode *encode_start(struct router *rt, const struct encode_source *s,
 	struct encode *p = mem_take(1, sizeof(*p));
 
 	if (p == NULL) {
+		mem_give(s->render);
+		mem_give(s->text);
 		encode_no_memory(rt, e);
 		return NULL;
 	}

@@ -21,10 +21,12 @@ struct encode_result {
 typedef void encode_fn(void *ctx, struct encode_result *result);
 
 struct encode;
-/* render: JSON object for template_render, at = NULL: text is encoded with flags. Both
- * are copied. param: the member's name, for errors. NULL: *e says why it cannot begin. */
+/* render: JSON object for template_render; NULL: text is encoded with flags. Len bytes
+ * from mem_take, taken in any case. param: the member's name, for errors. NULL: *e says
+ * why it cannot begin. */
 struct encode_source {
-	struct bytes render, text;
+	char *render, *text;
+	size_t len;
 	unsigned flags;
 	const char *param;
 };

@@ -143,45 +143,14 @@ static void on_encoded(void *ctx, struct encode_result *result)
 
 /* ---- ids as they came ---- */
 
-static bool ids_are_known(
-	const struct prepare *p, const struct prepare_source *s, struct api_error *e)
-{
-	uint32_t n_tokens = tokenizer_n_tokens(p->rt->tokenizer);
-
-	for (size_t i = 0; i < s->n_ids; i++)
-		if (s->ids[i] >= n_tokens) {
-			api_error_set(e, 400, "invalid_value", s->param,
-				"%s: token id %" PRIu32
-				" at position %zu; the vocabulary has %" PRIu32 ".",
-				s->param, s->ids[i], i, n_tokens);
-			return false;
-		}
-	return true;
-}
-
 static void take_ids(struct prepare *p, const struct prepare_source *s)
 {
-	struct tok_ids ids;
-	struct api_error e;
+	struct tok_ids ids = {s->ids, s->n_ids, s->n_ids, s->n_ids};
 
-	if (!ids_are_known(p, s, &e)) {
-		fail(p, &e);
-		return;
-	}
-	if (s->n_ids > ENCODE_IDS_MAX) {
+	if (s->n_ids > ENCODE_IDS_MAX)
 		fail_length(p, s->n_ids, 1);
-		return;
-	}
-	tok_ids_init(&ids, s->n_ids);
-	ids.v = mem_take(s->n_ids, sizeof(*ids.v));
-	if (ids.v == NULL) {
-		encode_no_memory(p->rt, &e);
-		fail(p, &e);
-		return;
-	}
-	memcpy(ids.v, s->ids, s->n_ids * sizeof(*ids.v));
-	ids.n = ids.cap = s->n_ids;
-	enqueue(p, &ids);
+	else
+		enqueue(p, &ids);
 	tok_ids_release(&ids);
 }
 
@@ -191,12 +160,16 @@ void prepare_start(struct router *rt, struct request *r, const struct prepare_so
 	struct encode_source source = {
 		.render = s->render,
 		.text = s->text,
+		.len = s->len,
 		.flags = TOK_ADDED,
 		.param = s->param,
 	};
 	struct api_error e;
 
 	if (p == NULL) {
+		mem_give(s->render);
+		mem_give(s->text);
+		mem_give(s->ids);
 		encode_no_memory(rt, &e);
 		request_fail(r, &e, false);
 		return;

@@ -4,11 +4,11 @@
 #define ROUTER_PREPARE_H
 #include "router/router.h"
 
-/* Where the prompt comes from; borrowed for the call. */
+/* Where the prompt comes from: one of the three, from mem_take, taken in any case. */
 struct prepare_source {
-	struct bytes render; /* JSON for the template; at = NULL: text or ids */
-	struct bytes text;
-	const uint32_t *ids;
+	char *render, *text; /* JSON for the template; text; len bytes */
+	size_t len;
+	uint32_t *ids; /* below the size of the vocabulary */
 	size_t n_ids;
 	char param[32]; /* name of the member, for errors */
 	/* Explicit: refused when it does not fit. Else as many as fit, at most this. */

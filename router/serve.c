@@ -312,6 +312,7 @@ static int start(struct router *rt)
 	}
 	if (st == ST_OK) {
 		rt->loop = loop_create();
+		loop_start_pool(rt->loop);
 		st = start_template(rt, &err);
 		if (st == ST_IO) /* python, not the model */
 			code = EXIT_USAGE;

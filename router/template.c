@@ -26,7 +26,6 @@ static void on_limit(void *ctx);
 static void start_child(struct template_child *c)
 {
 	struct template *t = c->t;
-	uint32_t len = (uint32_t)t->init.len;
 
 	if (template_child_spawn(c, &t->start_error) != ST_OK) {
 		c->state = CHILD_STARTING;
@@ -35,8 +34,7 @@ static void start_child(struct template_child *c)
 	}
 	c->state = CHILD_STARTING;
 	loop_timer_wait(t->loop, &c->timer, TEMPLATE_START_MS, on_limit, c);
-	template_child_send(c, (struct bytes){(const uint8_t *)&len, sizeof(len)},
-		sink_bytes(&t->init));
+	template_child_send(c, sink_bytes(&t->init));
 }
 
 static void respawn(void *ctx)
@@ -53,12 +51,24 @@ static void respawn(void *ctx)
 	start_child(c);
 }
 
-static void finish_job(
-	struct template_job *job, struct bytes result, status code, const struct err *err)
+static void release_job(struct template_job *job)
+{
+	mem_give(job->request);
+	mem_give(job);
+}
+
+/* frame: of the answer, NULL with an error. */
+static void finish_job(struct template_job *job, struct sink *frame, struct bytes text,
+	status code, const struct err *err)
 {
 	if (job->fn != NULL)
-		job->fn(job->ctx, result, code, err);
-	mem_give(job);
+		job->fn(job->ctx, frame, text, code, err);
+	release_job(job);
+}
+
+static void fail_job(struct template_job *job, status code, const struct err *err)
+{
+	finish_job(job, NULL, (struct bytes){0}, code, err);
 }
 
 static struct template_job *take_job(struct template *t)
@@ -78,7 +88,6 @@ static void feed(struct template_child *c)
 {
 	struct template *t = c->t;
 	struct template_job *job;
-	uint32_t len;
 
 	if (c->state != CHILD_IDLE)
 		return;
@@ -88,9 +97,7 @@ static void feed(struct template_child *c)
 	c->job = job;
 	c->state = CHILD_BUSY;
 	loop_timer_wait(t->loop, &c->timer, t->render_ms, on_limit, c);
-	len = (uint32_t)job->request.len;
-	template_child_send(
-		c, (struct bytes){(const uint8_t *)&len, sizeof(len)}, job->request);
+	template_child_send(c, (struct bytes){(const uint8_t *)job->request, job->len});
 }
 
 static void on_limit(void *ctx)
@@ -112,7 +119,7 @@ static void give_up_queue(struct template *t)
 		"Chat template: no process that renders it can be kept "
 		"running.");
 	while ((job = take_job(t)) != NULL)
-		finish_job(job, (struct bytes){0}, ST_PEER, &err);
+		fail_job(job, ST_PEER, &err);
 }
 
 void template_on_end(struct template_child *c, status code, const char *why)
@@ -143,7 +150,7 @@ void template_on_end(struct template_child *c, status code, const char *why)
 		loop_timer_stop(&c->timer);
 	}
 	if (job != NULL)
-		finish_job(job, (struct bytes){0}, code, &err);
+		fail_job(job, code, &err);
 	if (t->ready && c->failures >= FAILURES_GIVE_UP && template_alive(t) == 0)
 		give_up_queue(t);
 }
@@ -164,7 +171,8 @@ static void child_ready(struct template_child *c, char kind, struct bytes text)
 	template_on_end(c, ST_INVALID, why);
 }
 
-void template_on_frame(struct template_child *c, char kind, struct bytes text)
+void template_on_frame(
+	struct template_child *c, char kind, struct sink *frame, struct bytes text)
 {
 	struct template_job *job = c->job;
 	struct err err;
@@ -173,7 +181,8 @@ void template_on_frame(struct template_child *c, char kind, struct bytes text)
 		child_ready(c, kind, text);
 		return;
 	}
-	if (c->state != CHILD_BUSY || (kind != 'o' && kind != 'e')) {
+	if (c->state != CHILD_BUSY || template_child_sends(c) ||
+		(kind != 'o' && kind != 'e')) {
 		template_on_end(c, kind == 'm' ? ST_LIMIT : ST_PEER,
 			kind == 'm' ? "It needs more memory than it may have."
 				    : "The process that renders it broke the protocol.");
@@ -184,34 +193,47 @@ void template_on_frame(struct template_child *c, char kind, struct bytes text)
 	c->failures = 0;
 	loop_timer_stop(&c->timer);
 	if (kind == 'o') {
-		finish_job(job, text, ST_OK, NULL);
+		finish_job(job, frame, text, ST_OK, NULL);
 	} else {
 		err_set(&err, ST_INVALID, "%.*s",
 			(int)MIN(text.len, sizeof(err.text) - 1), (const char *)text.at);
-		finish_job(job, (struct bytes){0}, ST_INVALID, &err);
+		fail_job(job, ST_INVALID, &err);
 	}
 	feed(c);
 }
 
-status template_render(struct template *t, struct bytes request, template_fn *fn,
-	void *ctx, uint64_t *ticket, struct err *err)
+static status queue_job(struct template *t, const struct template_job *made,
+	uint64_t *ticket, struct err *err)
 {
 	struct template_job *job;
 
+	if (made->len > UINT32_MAX)
+		return err_set(err, ST_LIMIT, "Chat template: %zu bytes of messages.",
+			made->len);
 	if (t->n_queued >= t->queue_max)
 		return err_set(err, ST_LIMIT, "Chat template: %u renders are waiting.",
 			t->n_queued);
-	job = mem_take(1, sizeof(*job) + request.len);
+	job = mem_take(1, sizeof(*job));
 	if (job == NULL)
-		return err_set(err, ST_LIMIT,
-			"Chat template: no request memory for %zu bytes.", request.len);
-	*job = (struct template_job){.ticket = ++t->last_ticket, .fn = fn, .ctx = ctx};
-	memcpy(job + 1, request.at, request.len);
-	job->request = (struct bytes){(const uint8_t *)(job + 1), request.len};
+		return err_set(err, ST_LIMIT, "Chat template: no request memory.");
+	*job = *made;
+	job->ticket = ++t->last_ticket;
 	*t->queue_end = job;
 	t->queue_end = &job->next;
 	t->n_queued++;
 	*ticket = job->ticket;
+	return ST_OK;
+}
+
+status template_render(struct template *t, char *request, size_t len, template_fn *fn,
+	void *ctx, uint64_t *ticket, struct err *err)
+{
+	struct template_job job = {.request = request, .len = len, .fn = fn, .ctx = ctx};
+
+	if (queue_job(t, &job, ticket, err) != ST_OK) {
+		mem_give(request);
+		return err->code;
+	}
 	for (uint32_t i = 0; i < t->n_children; i++)
 		feed(&t->children[i]);
 	return ST_OK;
@@ -236,7 +258,7 @@ void template_cancel(struct template *t, uint64_t ticket)
 		if (*at == NULL)
 			t->queue_end = at;
 		t->n_queued--;
-		mem_give(job);
+		release_job(job);
 	}
 }
 
@@ -266,7 +288,7 @@ static status wait_ready(struct template_child *c, struct err *err)
 		struct pollfd p = {.fd = c->fd, .events = POLLIN};
 		uint64_t now = clock_ns();
 
-		if (c->out.len > 0)
+		if (template_child_sends(c))
 			p.events |= POLLOUT;
 		if (now >= end) {
 			on_limit(c);

@@ -44,19 +44,20 @@ MUST_CHECK status template_create(
 /* Kills the children. Pending renders are dropped, their callbacks not called. */
 void template_destroy(struct template *t);
 
-/* result: the rendered, masked text (borrowed for the call) or, with an error, no bytes.
+/* text: rendered and masked, somewhere in frame, whose storage (mem_take) the callback
+ * may take by zeroing the struct; with an error frame is NULL and text has no bytes.
  *   ST_INVALID    the template refused the messages: 400 with err->text
  *   ST_CANCELLED  over render_ms: the child was killed; 504
  *   ST_LIMIT      the child ran out of memory; 400
  *   ST_PEER       the child died; 500
  * err is NULL when the code is ST_OK. Never called from inside template_render. */
-typedef void template_fn(
-	void *ctx, struct bytes result, status code, const struct err *err);
+typedef void template_fn(void *ctx, struct sink *frame, struct bytes text, status code,
+	const struct err *err);
 
 /* request: JSON object {"messages": [...], "kwargs": {...},
- * "add_generation_prompt": bool, "tools": [...] or absent}; copied. ST_LIMIT: the queue
- * is full. *ticket (never 0) can withdraw it. */
-MUST_CHECK status template_render(struct template *t, struct bytes request,
+ * "add_generation_prompt": bool, "tools": [...] or absent}, len bytes from mem_take,
+ * taken in any case. ST_LIMIT: the queue is full. *ticket (never 0) can withdraw it. */
+MUST_CHECK status template_render(struct template *t, char *request, size_t len,
 	template_fn *fn, void *ctx, uint64_t *ticket, struct err *err);
 /* fn is not called after this. A ticket that is done is ignored. */
 void template_cancel(struct template *t, uint64_t ticket);

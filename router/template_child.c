@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +24,9 @@ __asm__(".section .rodata\n"
 extern const char template_host_text[], template_host_end[];
 
 #define CHILD_SOCKET 3
-#define READ_BYTES   (256u << 10)
+/* What one call may write, and what it may read: a child as fast as we are would keep
+ * the loop for as long as a prompt of many megabytes takes. */
+#define TURN_BYTES   (1u << 20)
 
 /* A file that holds the program, at its beginning. */
 static int open_program(struct err *err)
@@ -120,8 +123,6 @@ status template_child_spawn(struct template_child *c, struct err *err)
 	}
 	loop_fd_start(c->watch, LOOP_READABLE | LOOP_GONE);
 	sink_init(&c->in, TEMPLATE_RESULT_MAX + 8);
-	sink_init(&c->out, SIZE_MAX / 2);
-	c->out_at = 0;
 	return ST_OK;
 }
 
@@ -136,7 +137,8 @@ void template_child_kill(struct template_child *c)
 	c->watch = NULL;
 	c->fd = -1;
 	sink_release(&c->in);
-	sink_release(&c->out);
+	c->body = (struct bytes){0};
+	c->n_sent = 0;
 }
 
 bool template_child_reap(struct template_child *c)
@@ -146,35 +148,51 @@ bool template_child_reap(struct template_child *c)
 	return c->pid == 0;
 }
 
+bool template_child_sends(const struct template_child *c)
+{
+	return c->body.at != NULL;
+}
+
 static void write_some(struct template_child *c)
 {
-	while (c->out_at < c->out.len) {
-		ssize_t n = send(c->fd, c->out.at + c->out_at, c->out.len - c->out_at,
-			MSG_NOSIGNAL);
+	size_t total = sizeof(c->head) + c->body.len, most = TURN_BYTES;
+
+	while (template_child_sends(c) && most > 0) {
+		size_t in_head = MIN(c->n_sent, sizeof(c->head));
+		size_t in_body = c->n_sent - in_head;
+		struct iovec parts[] = {
+			{c->head + in_head, sizeof(c->head) - in_head},
+			{(void *)(uintptr_t)(c->body.at + in_body),
+				MIN(c->body.len - in_body, most)},
+		};
+		struct msghdr m = {.msg_iov = parts, .msg_iovlen = COUNT(parts)};
+		ssize_t n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		/* A broken socket is seen by the reader, which comes right behind. */
 		if (n < 0)
 			break;
-		c->out_at += (size_t)n;
-	}
-	if (c->out_at == c->out.len) {
-		sink_release(&c->out);
-		c->out_at = 0;
+		c->n_sent += (size_t)n;
+		most -= MIN((size_t)n, most);
+		if (c->n_sent == total) {
+			c->body = (struct bytes){0};
+			c->n_sent = 0;
+		}
 	}
 	if (c->watch != NULL)
-		loop_fd_start(
-			c->watch, LOOP_READABLE | LOOP_GONE |
-					  (c->out.len > 0 ? (unsigned)LOOP_WRITABLE : 0));
+		loop_fd_start(c->watch,
+			LOOP_READABLE | LOOP_GONE |
+				(template_child_sends(c) ? (unsigned)LOOP_WRITABLE : 0));
 }
 
-void template_child_send(struct template_child *c, struct bytes head, struct bytes body)
+void template_child_send(struct template_child *c, struct bytes body)
 {
-	sink_put(&c->out, head.at, head.len);
-	sink_put(&c->out, body.at, body.len);
-	if (!c->out.full)
-		write_some(c);
+	for (unsigned i = 0; i < sizeof(c->head); i++)
+		c->head[i] = (uint8_t)(body.len >> 8 * i);
+	c->body = body;
+	c->n_sent = 0;
+	write_some(c);
 }
 
 /* At most one frame is outstanding: a child speaks when it is asked. */
@@ -194,18 +212,19 @@ static bool take_frame(struct template_child *c)
 		return false;
 	frame = c->in;
 	sink_init(&c->in, frame.max);
-	template_on_frame(
-		c, (char)frame.at[4], (struct bytes){frame.at + 5, (size_t)len - 1});
+	template_on_frame(c, (char)frame.at[4], &frame,
+		(struct bytes){frame.at + 5, (size_t)len - 1});
 	sink_release(&frame);
 	return true;
 }
 
 void template_child_io(struct template_child *c)
 {
+	size_t most = TURN_BYTES;
 	uint8_t block[16384];
 
 	write_some(c);
-	while (c->fd >= 0) {
+	while (c->fd >= 0 && most >= sizeof(block)) {
 		ssize_t n = recv(c->fd, block, sizeof(block), 0);
 
 		if (n < 0 && errno == EINTR)
@@ -216,6 +235,7 @@ void template_child_io(struct template_child *c)
 			template_on_end(c, ST_PEER, "The process that renders it died.");
 			return;
 		}
+		most -= (size_t)n;
 		sink_put(&c->in, block, (size_t)n);
 		if (c->in.full) {
 			template_on_end(c, ST_LIMIT, "The rendered prompt is too long.");

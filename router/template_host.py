@@ -9,6 +9,7 @@ endian), JSON. Frames from it: u32 length, one byte that says what it is, UTF-8 
 The environment is the one in which Hugging Face transformers renders chat templates.
 """
 import datetime
+import decimal
 import json
 import os
 import re
@@ -41,6 +42,74 @@ def write_frame(kind, text):
     data = memoryview(struct.pack("<I", len(body)) + body)
     while data:
         data = data[os.write(FD, data):]
+
+
+class Digits(float):
+    """A number whose text says more than a Python number holds: shown as it came."""
+
+    def __new__(cls, text):
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __str__(self):
+        return self.text
+
+    __repr__ = __str__
+
+    def __format__(self, spec):
+        return format(float(self), spec) if spec else self.text
+
+
+# Python converts no longer ones: it would take the square of their length.
+INT_DIGITS_MAX = 4300
+# Any decimal of so many digits is what its nearest double shows.
+FLOAT_DIGITS = 15
+
+
+def read_int(text):
+    return int(text) if len(text) <= INT_DIGITS_MAX else Digits(text)
+
+
+def read_float(text):
+    """As Hugging Face shows it (1e2 is 100.0), unless that would change the value."""
+    number = float(text)
+    if len(text) <= FLOAT_DIGITS and "e" not in text and "E" not in text:
+        return number
+    if number in (float("inf"), float("-inf")):
+        return Digits(text)
+    if number == 0:
+        digits = text.lower().partition("e")[0]
+        return number if not digits.strip("-0.") else Digits(text)
+    same = decimal.Decimal(text) == decimal.Decimal(repr(number))
+    return number if same else Digits(text)
+
+
+def read_request(frame):
+    return json.loads(frame, parse_int=read_int, parse_float=read_float)
+
+
+def write_json(value, ensure_ascii, **options):
+    """json.dumps, with Digits as they came. Each stands in as a text that begins with
+    one mark, which no text of a request does: masks come behind a character."""
+    kept = []
+
+    def swap(v):
+        if isinstance(v, Digits):
+            kept.append(v.text)
+            return MARK + str(len(kept) - 1)
+        if isinstance(v, (list, tuple)):
+            return [swap(x) for x in v]
+        if isinstance(v, dict):
+            return {k: swap(x) for k, x in v.items()}
+        return v
+
+    text = json.dumps(swap(value), ensure_ascii=ensure_ascii, **options)
+    if kept:
+        mark = json.dumps(MARK, ensure_ascii=ensure_ascii)[1:-1]
+        found = re.compile('"' + re.escape(mark) + '([0-9]+)"')
+        text = found.sub(lambda m: kept[int(m[1])], text)
+    return text
 
 
 class NoTemplate(Exception):
@@ -123,8 +192,8 @@ def make_environment():
         raise jinja2.exceptions.TemplateError(message)
 
     def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-        return json.dumps(
-            x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        return write_json(
+            x, ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
         )
 
     def strftime_now(fmt):
@@ -187,7 +256,7 @@ def start(frame):
 
 
 def render(template, names, masker, frame):
-    request = json.loads(frame)
+    request = read_request(frame)
     values = dict(names)
     values.update(masker.all.value(request.get("kwargs") or {}))
     values.update(

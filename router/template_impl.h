@@ -16,7 +16,8 @@ struct template_job {
 	uint64_t ticket;
 	template_fn *fn; /* NULL: withdrawn */
 	void *ctx;
-	struct bytes request; /* owned, behind the struct */
+	char *request; /* owned */
+	size_t len;
 };
 
 enum child_state {
@@ -33,8 +34,11 @@ struct template_child {
 	int fd;    /* -1: none */
 	struct loop_fd *watch;
 	struct loop_timer timer; /* the limit of STARTING and BUSY; the retry of DOWN */
-	struct sink in, out;
-	size_t out_at;
+	struct sink in;
+	/* The frame that is sent: its length, then body, which its owner keeps. */
+	uint8_t head[4];
+	struct bytes body;
+	size_t n_sent;            /* of both */
 	struct template_job *job; /* BUSY */
 	uint32_t failures;        /* starts and deaths since the last good render */
 };
@@ -58,9 +62,11 @@ struct template
 
 /* template_child.c */
 MUST_CHECK status template_child_spawn(struct template_child *c, struct err *err);
-/* Sends a frame that begins with its length; what does not fit now goes later. */
-void template_child_send(struct template_child *c, struct bytes head, struct bytes body);
-/* Reads and writes what is possible now. */
+/* Sends a frame; what does not fit now goes later. body stays valid until
+ * template_child_sends is false, or the child was killed. */
+void template_child_send(struct template_child *c, struct bytes body);
+bool template_child_sends(const struct template_child *c);
+/* Reads and writes what is possible now, as much as one turn may move. */
 void template_child_io(struct template_child *c);
 /* Ends the process and the socket; the job stays with the child. */
 void template_child_kill(struct template_child *c);
@@ -68,7 +74,8 @@ void template_child_kill(struct template_child *c);
 bool template_child_reap(struct template_child *c);
 
 /* template.c: what the child saw. */
-void template_on_frame(struct template_child *c, char kind, struct bytes text);
+void template_on_frame(
+	struct template_child *c, char kind, struct sink *frame, struct bytes text);
 void template_on_end(struct template_child *c, status code, const char *why);
 
 #endif

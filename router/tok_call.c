@@ -11,86 +11,21 @@
 
 #define ANSWER_BYTES_MAX (64u << 20)
 
+/* Read by a job on the pool, then encoded, then written by a job on the pool. */
 struct tok_call {
 	struct served served; /* first: what http_user points to */
 	struct router *rt;
-	struct http_req *req;
+	struct http_req *req; /* NULL: the client left, or has its answer */
+	struct sink body, out;
 	struct tok_request tok;
 	struct encode *encode; /* NULL: not under way */
+	struct tok_ids ids;
+	uint64_t len_max;
+	bool failed; /* error says why */
+	struct api_error error;
 };
 
-/* ---- to ids ---- */
-
-static void destroy(struct tok_call *t)
-{
-	http_set_user(t->req, NULL);
-	tok_request_release(&t->tok);
-	mem_give(t);
-}
-
-static void fail(struct tok_call *t, const struct api_error *e)
-{
-	reply_error(t->rt, t->req, e, false);
-	destroy(t);
-}
-
-static void gone(struct served *s)
-{
-	struct tok_call *t = (struct tok_call *)s;
-
-	encode_stop(t->encode);
-	destroy(t);
-}
-
-static void cut(struct served *s, const struct api_error *e)
-{
-	struct tok_call *t = (struct tok_call *)s;
-
-	encode_stop(t->encode);
-	fail(t, e);
-}
-
-static void reply_ids(struct tok_call *t, const struct tok_ids *ids)
-{
-	const struct tokenizer *tokenizer = t->rt->tokenizer;
-	struct bytes *pieces = NULL;
-	struct api_error e;
-	struct sink out;
-
-	sink_init(&out, ANSWER_BYTES_MAX);
-	if (t->tok.with_pieces)
-		pieces = mem_take(ids->n + 1, sizeof(*pieces));
-	for (size_t i = 0; pieces != NULL && i < ids->n; i++)
-		pieces[i] = tokenizer_token_bytes(tokenizer, ids->v[i]);
-	if (!t->tok.with_pieces || pieces != NULL)
-		out_tokens(&out, t->tok.shape, ids->v, ids->n, pieces,
-			router_len_max(t->rt));
-	if (out.full || out.len == 0) {
-		encode_no_memory(t->rt, &e);
-		reply_error(t->rt, t->req, &e, false);
-	} else {
-		reply_json(t->req, 200, &out);
-	}
-	mem_give(pieces);
-	sink_release(&out);
-}
-
-static void on_encoded(void *ctx, struct encode_result *result)
-{
-	struct tok_call *t = ctx;
-	struct api_error e;
-
-	if (result->too_long) {
-		api_error_set(&e, 400, "invalid_value", NULL,
-			"The text has more than %u tokens.", ENCODE_IDS_MAX);
-		fail(t, &e);
-	} else if (result->failed) {
-		fail(t, &result->error);
-	} else {
-		reply_ids(t, &result->ids);
-		destroy(t);
-	}
-}
+/* ---- both ---- */
 
 static bool model_is_served(
 	const struct router *rt, const char *model, struct api_error *e)
@@ -102,50 +37,177 @@ static bool model_is_served(
 	return false;
 }
 
-static bool may_begin(const struct router *rt, struct api_error *e)
+/* false: it was answered why not. */
+static bool may_begin(struct router *rt, struct http_req *req)
 {
-	if (rt->draining)
-		api_error_set(e, 503, "draining", NULL, "This router is shutting down.");
-	return !rt->draining;
-}
-
-static bool parse(struct tok_call *t, struct api_error *e)
-{
-	struct api_options options = {.strict_template = t->rt->conf->strict_template};
-	bool ok = may_begin(t->rt, e) &&
-		  api_parse_tokenize(&t->tok, http_body(t->req), &options, e);
-
-	http_body_release(t->req);
-	return ok && model_is_served(t->rt, t->tok.model, e);
-}
-
-void tok_call_tokenize(struct router *rt, struct http_req *req)
-{
-	struct tok_call *t = mem_take(1, sizeof(*t));
 	struct api_error e;
 
-	if (t == NULL) {
-		encode_no_memory(rt, &e);
-		reply_error(rt, req, &e, false);
+	if (!rt->draining)
+		return true;
+	api_error_set(&e, 503, "draining", NULL, "This router is shutting down.");
+	reply_error(rt, req, &e, false);
+	return false;
+}
+
+static void reply_no_memory(struct router *rt, struct http_req *req)
+{
+	struct api_error e;
+
+	encode_no_memory(rt, &e);
+	reply_error(rt, req, &e, false);
+}
+
+/* ---- to ids ---- */
+
+static void destroy(struct tok_call *t)
+{
+	if (t->req != NULL)
+		http_set_user(t->req, NULL);
+	tok_request_release(&t->tok);
+	tok_ids_release(&t->ids);
+	sink_release(&t->body);
+	sink_release(&t->out);
+	mem_give(t);
+}
+
+static void fail(struct tok_call *t, const struct api_error *e)
+{
+	if (t->req != NULL)
+		reply_error(t->rt, t->req, e, false);
+	destroy(t);
+}
+
+static void fail_memory(struct tok_call *t)
+{
+	struct api_error e;
+
+	encode_no_memory(t->rt, &e);
+	fail(t, &e);
+}
+
+/* A job goes on, and what comes of it is dropped. */
+static void gone(struct served *s)
+{
+	struct tok_call *t = (struct tok_call *)s;
+	bool encodes = t->encode != NULL;
+
+	http_set_user(t->req, NULL);
+	t->req = NULL;
+	if (encodes) {
+		encode_stop(t->encode);
+		destroy(t);
+	}
+}
+
+static void cut(struct served *s, const struct api_error *e)
+{
+	struct tok_call *t = (struct tok_call *)s;
+
+	reply_error(t->rt, t->req, e, false);
+	gone(s);
+}
+
+static void write_work(void *ctx)
+{
+	struct tok_call *t = ctx;
+	const struct tokenizer *tokenizer = t->rt->tokenizer;
+	struct bytes *pieces = NULL;
+
+	if (t->tok.with_pieces)
+		pieces = mem_take(t->ids.n + 1, sizeof(*pieces));
+	for (size_t i = 0; pieces != NULL && i < t->ids.n; i++)
+		pieces[i] = tokenizer_token_bytes(tokenizer, t->ids.v[i]);
+	if (!t->tok.with_pieces || pieces != NULL)
+		out_tokens(&t->out, t->tok.shape, t->ids.v, t->ids.n, pieces, t->len_max);
+	mem_give(pieces);
+}
+
+static void write_done(void *ctx)
+{
+	struct tok_call *t = ctx;
+
+	if (t->out.full || t->out.len == 0) {
+		fail_memory(t);
 		return;
 	}
-	*t = (struct tok_call){.served = {gone, gone, cut}, .rt = rt, .req = req};
-	http_set_user(req, t);
-	if (!parse(t, &e)) {
+	if (t->req != NULL)
+		reply_json(t->req, 200, &t->out);
+	destroy(t);
+}
+
+static void on_encoded(void *ctx, struct encode_result *result)
+{
+	struct tok_call *t = ctx;
+	struct api_error e;
+
+	t->encode = NULL;
+	if (result->too_long) {
+		api_error_set(&e, 400, "invalid_value", NULL,
+			"The text has more than %u tokens.", ENCODE_IDS_MAX);
 		fail(t, &e);
-		return;
+	} else if (result->failed) {
+		fail(t, &result->error);
+	} else {
+		t->ids = result->ids;
+		result->ids = (struct tok_ids){0};
+		t->len_max = router_len_max(t->rt);
+		if (loop_work(t->rt->loop, write_work, write_done, t) != ST_OK)
+			fail_memory(t);
 	}
+}
+
+static void read_work(void *ctx)
+{
+	struct tok_call *t = ctx;
+	struct api_options options = {.strict_template = t->rt->conf->strict_template};
+
+	t->failed = !api_parse_tokenize(&t->tok, &t->body, &options, &t->error) ||
+		    !model_is_served(t->rt, t->tok.model, &t->error);
+	sink_release(&t->body);
+}
+
+static void read_done(void *ctx)
+{
+	struct tok_call *t = ctx;
 	struct encode_source source = {
-		.render = {(const uint8_t *)t->tok.render, t->tok.render_len},
-		.text = {(const uint8_t *)t->tok.text, t->tok.len},
+		.render = t->tok.render,
+		.text = t->tok.text,
+		.len = t->tok.render != NULL ? t->tok.render_len : t->tok.len,
 		.flags = t->tok.parse_special ? TOK_ADDED : 0,
 		.param = t->tok.render != NULL             ? "messages"
 			 : t->tok.shape == TOK_SHAPE_LLAMA ? "content"
 							   : "prompt",
 	};
-	t->encode = encode_start(rt, &source, on_encoded, t, &e);
+
+	if (t->failed || t->req == NULL) {
+		fail(t, &t->error);
+		return;
+	}
+	t->tok.render = t->tok.text = NULL;
+	t->encode = encode_start(t->rt, &source, on_encoded, t, &t->error);
 	if (t->encode == NULL)
-		fail(t, &e);
+		fail(t, &t->error);
+}
+
+void tok_call_tokenize(struct router *rt, struct http_req *req)
+{
+	struct tok_call *t;
+
+	if (!may_begin(rt, req))
+		return;
+	t = mem_take(1, sizeof(*t));
+	if (t == NULL) {
+		reply_no_memory(rt, req);
+		return;
+	}
+	*t = (struct tok_call){.served = {gone, gone, cut},
+		.rt = rt,
+		.req = req,
+		.body = http_body_take(req)};
+	sink_init(&t->out, ANSWER_BYTES_MAX);
+	http_set_user(req, t);
+	if (loop_work(rt->loop, read_work, read_done, t) != ST_OK)
+		fail_memory(t);
 }
 
 /* ---- to text ---- */
@@ -206,7 +268,7 @@ static void detok_work(void *ctx)
 	struct sink text;
 
 	sink_init(&text, ANSWER_BYTES_MAX);
-	t->failed = !api_parse_detokenize(&d, sink_bytes(&t->body), &t->error);
+	t->failed = !api_parse_detokenize(&d, &t->body, &t->error);
 	sink_release(&t->body);
 	t->failed = t->failed || !model_is_served(t->rt, d.model, &t->error) ||
 		    !put_text(t->rt->tokenizer, &d, &text, &t->error);
@@ -238,16 +300,12 @@ static void detok_done(void *ctx)
 void tok_call_detokenize(struct router *rt, struct http_req *req)
 {
 	struct detok_call *t;
-	struct api_error e;
 
-	if (!may_begin(rt, &e)) {
-		reply_error(rt, req, &e, false);
+	if (!may_begin(rt, req))
 		return;
-	}
 	t = mem_take(1, sizeof(*t));
 	if (t == NULL) {
-		encode_no_memory(rt, &e);
-		reply_error(rt, req, &e, false);
+		reply_no_memory(rt, req);
 		return;
 	}
 	*t = (struct detok_call){.served = {detok_gone, detok_gone, detok_cut},

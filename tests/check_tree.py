@@ -37,7 +37,7 @@ HOME = {
     r"\bmsgpack_": ["common/wire/"],
     r"\bMHD_": ["router/http"],
     r"\buv_": ["common/loop/"],
-    r"jansson\.h|\bjson_t\b": ["router/api_", "router/json"],
+    r"jansson\.h|\bjson_t\b": [],
     r"\bjson_\w+\s*\(": ["common/base/json", "common/model/", "router/"],
     r"\b(set|new|use)locale\b": [],
     r"\butf8proc": ["common/model/"],

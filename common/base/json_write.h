@@ -20,6 +20,7 @@ void json_out_init(struct json_out *w, struct sink *sink);
 void json_open(struct json_out *w, char bracket); /* '{' or '[' */
 void json_close(struct json_out *w);
 void json_name(struct json_out *w, const char *name);
+void json_name_bytes(struct json_out *w, struct bytes name);
 /* A string; text is valid UTF-8. Control characters, quote, backslash, U+007F, U+2028
  * and U+2029 are escaped; all else is copied. */
 void json_put_bytes(struct json_out *w, struct bytes text);

@@ -25,7 +25,7 @@ def serves(c):
 
 BODIES = [
     (b"", "empty"), (b"{", "JSON"), (b"[]", "object"), (b"null", "object"), (b'"x"', "object"),
-    (b'{"prompt": "x"} x', "JSON"), (b'{"prompt": "x", "prompt": "y"}', "duplicate"),
+    (b'{"prompt": "x"} x', "JSON"), (b'{"prompt": "x", "prompt": "y"}', "twice"),
     (b'{"prompt": "\xff"}', "0xff"), (b'{"prompt": "\\ud83d"}', ""), (b"[" * 5000, ""),
     (b'{"a":' * 400 + b"1" + b"}" * 400, "nest"),
     (b'{"prompt": ""}', "prompt"), (b'{"prompt": []}', "prompt"), (b'{"prompt": [-1]}', "prompt"),

@@ -68,24 +68,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct tok_request tok;
 	struct detok_request detok;
 	struct api_error e;
-	struct bytes body;
+	struct sink body;
 	bool ok;
 
 	if (size == 0)
 		return 0;
-	body = (struct bytes){data + 1, size - 1};
+	sink_init(&body, size);
+	sink_put(&body, data + 1, size - 1);
 	options.strict_template = data[0] & 4;
 	switch (data[0] & 3) {
 	case 0:
-		ok = api_parse_chat(&gen, body, &options, &e);
+		ok = api_parse_chat(&gen, &body, &options, &e);
 		check_gen(ok, &gen, &e);
 		break;
 	case 1:
-		ok = api_parse_completion(&gen, body, &options, &e);
+		ok = api_parse_completion(&gen, &body, &options, &e);
 		check_gen(ok, &gen, &e);
 		break;
 	case 2:
-		if (!api_parse_tokenize(&tok, body, &options, &e)) {
+		if (!api_parse_tokenize(&tok, &body, &options, &e)) {
 			check(tok.text == NULL && tok.render == NULL);
 			check_error(&e);
 			break;
@@ -94,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		tok_request_release(&tok);
 		break;
 	default:
-		if (!api_parse_detokenize(&detok, body, &e)) {
+		if (!api_parse_detokenize(&detok, &body, &e)) {
 			check(detok.ids == NULL);
 			check_error(&e);
 			break;
@@ -102,6 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		detok_request_release(&detok);
 		break;
 	}
+	sink_release(&body);
 	check(mem_taken() == 0);
 	return 0;
 }

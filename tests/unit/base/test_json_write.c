@@ -157,12 +157,14 @@ static void commas_and_nesting_come_by_themselves(void **state)
 	json_close(&w);
 	json_name(&w, "e\n");
 	json_put_bool(&w, false);
+	json_name_bytes(&w, BYTES_STR("z\0"));
+	json_put_u64(&w, 0);
 	json_close(&w);
 	assert_string_equal(sink_cstr(&out),
 		"{\"t\":\"a\\\"b\",\"y\":\"a\\u0000b\",\"u\":18446744073709551615,"
 		"\"i\":-9223372036854775808,\"f\":0.1,\"o\":true,\"n\":null,"
 		"\"l\":[{\"x\":[1.0]},[],{},[7],null,"
-		"\"a\xef\xbf\xbd\xef\xbf\xbd\"],\"e\\n\":false}");
+		"\"a\xef\xbf\xbd\xef\xbf\xbd\"],\"e\\n\":false,\"z\\u0000\":0}");
 	sink_release(&out);
 	json_release(&doc);
 }

@@ -32,11 +32,48 @@ static inline struct bytes body_of(const char *text, char *buf, size_t max)
 	return (struct bytes){(uint8_t *)buf, n};
 }
 
-static inline bool parse(
-	char kind, struct bytes body, struct gen_request *req, struct api_error *e)
+/* A body that its parser may change. */
+static inline struct sink copy_of(struct bytes text)
 {
-	return kind == 'c' ? api_parse_chat(req, body, &lax, e)
-			   : api_parse_completion(req, body, &lax, e);
+	struct sink s;
+
+	sink_init(&s, text.len);
+	sink_put(&s, text.at, text.len);
+	assert_false(s.full);
+	return s;
+}
+
+static inline bool parse(
+	char kind, struct bytes text, struct gen_request *req, struct api_error *e)
+{
+	struct sink body = copy_of(text);
+	bool ok = kind == 'c' ? api_parse_chat(req, &body, &lax, e)
+			      : api_parse_completion(req, &body, &lax, e);
+
+	sink_release(&body);
+	return ok;
+}
+
+static inline bool parse_tokenize(
+	const char *text, struct tok_request *t, struct api_error *e)
+{
+	char buf[512];
+	struct sink body = copy_of(body_of(text, buf, sizeof(buf)));
+	bool ok = api_parse_tokenize(t, &body, &lax, e);
+
+	sink_release(&body);
+	return ok;
+}
+
+static inline bool parse_detokenize(
+	const char *text, struct detok_request *d, struct api_error *e)
+{
+	char buf[512];
+	struct sink body = copy_of(body_of(text, buf, sizeof(buf)));
+	bool ok = api_parse_detokenize(d, &body, e);
+
+	sink_release(&body);
+	return ok;
 }
 
 #endif

@@ -134,6 +134,10 @@ static const struct {
 		"ignored=user, store, metadata"},
 	{'c', "{" M ",'best_of':2,'prompt':'x'}", "ignored=best_of, prompt"},
 	{'c', "{" M ",'a\\nb':1}", "ignored=a?b"},
+	{'c', "{" M ",'a\\u0000b':'\\u0000'}", "ignored=a?b"},
+	{'c', "{" M ",'x':1e400,'y':[18446744073709551616,-0,1E-999]}",
+		"ignored=x, y"},
+	{'c', "{" M ",'seed':1e3,'max_tokens':50e-1}", "max=5 seed=1000"},
 	{'c',
 		"{'messages':[{'role':'developer','content':null},"
 		"{'role':'function','name':'f'},{'role':'assistant'},{'role':'user'}]}",
@@ -265,34 +269,26 @@ static void tokenize_takes_both_shapes(void **state)
 		"{'prompt':'a','return_token_strs':1}"};
 	struct tok_request t;
 	struct api_error e;
-	char buf[512];
 
 	(void)state;
-	assert_true(api_parse_tokenize(&t,
-		body_of("{'prompt':'ab','model':'m','return_token_strs':true}", buf,
-			sizeof(buf)),
-		&lax, &e));
+	assert_true(parse_tokenize(
+		"{'prompt':'ab','model':'m','return_token_strs':true}", &t, &e));
 	assert_int_equal(t.shape, TOK_SHAPE_VLLM);
 	assert_string_equal(t.text, "ab");
 	assert_string_equal(t.model, "m");
 	assert_true(t.with_pieces && t.parse_special && t.len == 2);
 	tok_request_release(&t);
-	assert_true(api_parse_tokenize(&t,
-		body_of("{'content':'','parse_special':false}", buf, sizeof(buf)), &lax,
-		&e));
+	assert_true(parse_tokenize("{'content':'','parse_special':false}", &t, &e));
 	assert_int_equal(t.shape, TOK_SHAPE_LLAMA);
 	assert_string_equal(t.text, "");
 	assert_false(t.parse_special || t.with_pieces);
 	tok_request_release(&t);
-	assert_true(api_parse_tokenize(&t,
-		body_of("{" M ",'add_generation_prompt':false}", buf, sizeof(buf)), &lax,
-		&e));
+	assert_true(parse_tokenize("{" M ",'add_generation_prompt':false}", &t, &e));
 	assert_null(t.text);
 	assert_non_null(strstr(t.render, "\"add_generation_prompt\":false"));
 	tok_request_release(&t);
 	for (size_t i = 0; i < COUNT(bad); i++)
-		assert_false(api_parse_tokenize(
-			&t, body_of(bad[i], buf, sizeof(buf)), &lax, &e));
+		assert_false(parse_tokenize(bad[i], &t, &e));
 	assert_int_equal(mem_taken(), 0);
 }
 
@@ -302,21 +298,17 @@ static void detokenize_takes_ids(void **state)
 		"{'tokens':[-1]}", "{'tokens':[1.5]}"};
 	struct detok_request d;
 	struct api_error e;
-	char buf[512];
 
 	(void)state;
-	assert_true(api_parse_detokenize(
-		&d, body_of("{'tokens':[5,6]}", buf, sizeof(buf)), &e));
+	assert_true(parse_detokenize("{'tokens':[5,6]}", &d, &e));
 	assert_int_equal(d.n_ids, 2);
 	assert_int_equal(d.ids[1], 6);
 	detok_request_release(&d);
-	assert_true(
-		api_parse_detokenize(&d, body_of("{'tokens':[]}", buf, sizeof(buf)), &e));
+	assert_true(parse_detokenize("{'tokens':[]}", &d, &e));
 	assert_int_equal(d.n_ids, 0);
 	detok_request_release(&d);
 	for (size_t i = 0; i < COUNT(bad); i++) {
-		assert_false(
-			api_parse_detokenize(&d, body_of(bad[i], buf, sizeof(buf)), &e));
+		assert_false(parse_detokenize(bad[i], &d, &e));
 		assert_null(strstr(e.message, "non-empty"));
 	}
 	assert_int_equal(mem_taken(), 0);

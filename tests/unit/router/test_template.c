@@ -9,6 +9,19 @@
 #define CONVERSATIONS   BATON_SOURCE_DIR "/tests/golden/demo_conversations.jsonl"
 #define N_CONVERSATIONS 62
 
+static void parse_body(
+	const char *text, const struct api_options *options, struct gen_request *req)
+{
+	struct api_error e;
+	struct sink body;
+
+	sink_init(&body, strlen(text));
+	sink_str(&body, text);
+	if (!api_parse_chat(req, &body, options, &e))
+		fail_msg("%s: %s", text, e.message);
+	sink_release(&body);
+}
+
 /* The row as an HTTP body would carry it, parsed; tools added behind the parser, which
  * does not take them. */
 static char *render_of(const json_t *row)
@@ -19,11 +32,9 @@ static char *render_of(const json_t *row)
 	char *text = json_dumps(body, 0), *with_tools;
 	struct api_options options = {0};
 	struct gen_request req;
-	struct api_error e;
 	json_t *render;
 
-	if (!api_parse_chat(&req, bytes_of_str(text), &options, &e))
-		fail_msg("%s", e.message);
+	parse_body(text, &options, &req);
 	render = json_loadb(req.render, req.render_len, 0, NULL);
 	assert_non_null(render);
 	json_object_set(render, "tools", json_object_get(row, "tools"));
@@ -164,10 +175,8 @@ static void ask_body(struct rig *r, const char *text, bool strict)
 	struct api_options options = {.strict_template = strict};
 	char *body = quotes(text);
 	struct gen_request req;
-	struct api_error e;
 
-	if (!api_parse_chat(&req, bytes_of_str(body), &options, &e))
-		fail_msg("%s: %s", body, e.message);
+	parse_body(body, &options, &req);
 	free(body);
 	ask(r, req.render);
 	gen_request_release(&req);
@@ -356,6 +365,127 @@ static void an_added_token_of_one_character_hinders_no_mask(void **state)
 	rig_close(&r);
 }
 
+/* What a template writes of the numbers of a request: what Hugging Face writes, and every
+ * digit where Python's numbers hold less. */
+static const struct {
+	const char *sent, *shown;
+} numbers[] = {
+	{"0", "0"},
+	{"-7", "-7"},
+	{"18446744073709551615", "18446744073709551615"},
+	{"123456789012345678901234567890", "123456789012345678901234567890"},
+	{"1e2", "100.0"},
+	{"1.50", "1.5"},
+	{"0.1", "0.1"},
+	{"1E-7", "1e-07"},
+	{"1e22", "1e+22"},
+	{"0.0", "0.0"},
+	{"0e5", "0.0"},
+	{"12345678.12345678", "12345678.12345678"},
+	{"1e400", "1e400"},
+	{"-1E400", "-1E400"},
+	{"1e-400", "1e-400"},
+	{"0.1000000000000000055511151231257827", "0.1000000000000000055511151231257827"},
+	{"12345678901234567890.5", "12345678901234567890.5"},
+};
+
+static void numbers_keep_every_digit_on_their_way(void **state)
+{
+	/* As text, in JSON, of an argument of the template, and of a tool. */
+	struct rig r = rig_open("{{ messages[0].tool_calls[0].function.arguments.n }} "
+				"{{ messages[0].tool_calls[0] | tojson }} {{ k }} "
+				"{{ k | string }} {{ [k, 'x'] | tojson(indent=1) }} "
+				"{{ tools | tojson(ensure_ascii=true) }}",
+		(struct template_options){.children = 1});
+	char body[512], want[512], *with_tools;
+	struct api_options options = {0};
+	struct gen_request req;
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(numbers); i++) {
+		const char *in = numbers[i].sent, *out = numbers[i].shown;
+
+		snprintf(body, sizeof(body),
+			"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":["
+			"{\"id\":%s,\"function\":{\"name\":\"f\",\"arguments\":"
+			"\"{\\\"n\\\":%s}\"}}]}],"
+			"\"chat_template_kwargs\":{\"k\":%s}}",
+			in, in, in);
+		parse_body(body, &options, &req);
+		with_tools = malloc(req.render_len + 64);
+		snprintf(with_tools, req.render_len + 64, "%.*s,\"tools\":[{\"m\":%s}]}",
+			(int)req.render_len - 1, req.render, in);
+		ask(&r, with_tools);
+		assert_string_equal(got.error, "");
+		snprintf(want, sizeof(want),
+			"%s {\"id\": %s, \"function\": {\"name\": \"f\", "
+			"\"arguments\": {\"n\": %s}}} %s %s [\n %s,\n \"x\"\n] "
+			"[{\"m\": %s}]",
+			out, out, out, out, out, out, out);
+		assert_string_equal(got.text, want);
+		free(with_tools);
+		gen_request_release(&req);
+	}
+	rig_close(&r);
+}
+
+/* 5,000 digits are beyond what Python converts. */
+static void an_integer_of_any_length_goes_through(void **state)
+{
+	struct rig r = rig_open("{{ k }}{{ [k] | tojson }}{{ k is number }}",
+		(struct template_options){.children = 1});
+	struct api_options options = {0};
+	char digits[5001], body[6000], want[11000];
+	struct gen_request req;
+
+	(void)state;
+	memset(digits, '7', sizeof(digits) - 1);
+	digits[sizeof(digits) - 1] = 0;
+	snprintf(body, sizeof(body),
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+		"\"chat_template_kwargs\":{\"k\":%s}}",
+		digits);
+	parse_body(body, &options, &req);
+	ask(&r, req.render);
+	assert_string_equal(got.error, "");
+	snprintf(want, sizeof(want), "%s[%s]True", digits, digits);
+	assert_string_equal(got.text, want);
+	gen_request_release(&req);
+	rig_close(&r);
+}
+
+/* A text that looks like what stands in for such a number stays a text. */
+static void no_text_stands_in_for_a_number(void **state)
+{
+	struct rig r = rig_open("{{ [k, messages[0].content] | tojson }}",
+		(struct template_options){.children = 1});
+
+	(void)state;
+	ask_body(&r,
+		"{'messages':[{'role':'user','content':'\U0010FFFE0'}],"
+		"'chat_template_kwargs':{'k':1e400}}",
+		false);
+	unmask(got.text);
+	assert_string_equal(got.text, "[1e400, \"\U0010FFFE0\"]");
+	rig_close(&r);
+}
+
+static void a_zero_character_is_text_of_a_message(void **state)
+{
+	struct rig r = rig_open("{{ messages[0].content | length }}"
+				"{{ messages[0].content | tojson }}"
+				"{{ messages[0].extra | tojson }}",
+		(struct template_options){.children = 1});
+
+	(void)state;
+	ask_body(&r,
+		"{'messages':[{'role':'user','content':'a\\u0000b',"
+		"'extra':{'x\\u0000y':[]}}]}",
+		false);
+	assert_string_equal(got.text, "3\"a\\u0000b\"{\"x\\u0000y\": []}");
+	rig_close(&r);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -365,6 +495,10 @@ int main(void)
 		cmocka_unit_test(injected_text_never_yields_a_special_token),
 		cmocka_unit_test(a_tag_that_is_spelled_never_becomes_its_token),
 		cmocka_unit_test(an_added_token_of_one_character_hinders_no_mask),
+		cmocka_unit_test(numbers_keep_every_digit_on_their_way),
+		cmocka_unit_test(an_integer_of_any_length_goes_through),
+		cmocka_unit_test(no_text_stands_in_for_a_number),
+		cmocka_unit_test(a_zero_character_is_text_of_a_message),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,9 +145,7 @@ static void a_killed_child_costs_its_render_and_is_replaced(void **state)
 	ask_do(&r, "else");
 	snprintf(request, sizeof(request), HI, "\"do\":\"hang\"");
 	got.n = 0;
-	assert_int_equal(template_render(r.t, bytes_of_str(request), on_rendered, NULL,
-				 &ticket, &err),
-		ST_OK);
+	assert_int_equal(ask_once(&r, request, &ticket, &err), ST_OK);
 	assert_int_equal(kill_children(), 2);
 	run_until(&r, 1);
 	assert_int_equal(got.code, ST_PEER);
@@ -203,14 +201,10 @@ static void the_queue_is_bounded_and_cancel_takes_out(void **state)
 	for (int i = 0; i < 4; i++) {
 		snprintf(request, sizeof(request), HI,
 			i == 0 ? "\"do\":\"hang\"" : "\"do\":\"else\"");
-		assert_int_equal(template_render(r.t, bytes_of_str(request), on_rendered,
-					 NULL, &tickets[i], &err),
-			ST_OK);
+		assert_int_equal(ask_once(&r, request, &tickets[i], &err), ST_OK);
 	}
 	assert_int_equal(template_queued(r.t), 3);
-	assert_int_equal(template_render(r.t, bytes_of_str(request), on_rendered, NULL,
-				 &tickets[4], &err),
-		ST_LIMIT);
+	assert_int_equal(ask_once(&r, request, &tickets[4], &err), ST_LIMIT);
 	template_cancel(r.t, tickets[0]);
 	template_cancel(r.t, tickets[3]);
 	template_cancel(r.t, 12345);

@@ -1,0 +1,134 @@
+/* The body of a call, read, checked and built apart from the call: what is large goes to
+ * the pool, so that no turn of the loop depends on the size of a body. */
+#include "common/base/mem.h"
+#include "router/call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Read in tens of microseconds, less than a job of the pool costs in waiting. */
+#define INLINE_BYTES 8192u
+
+struct call_job {
+	struct call *call; /* NULL: it ended meanwhile */
+	/* Of the router only what never changes is looked at. */
+	const struct router *rt;
+	enum gen_kind kind;
+	struct sink body;
+	struct gen_request gen;
+	bool ok;
+	struct api_error error;
+};
+
+static bool is_known(
+	const struct call_job *job, const char *param, uint32_t id, struct api_error *e)
+{
+	uint32_t n = tokenizer_n_tokens(job->rt->tokenizer);
+
+	if (id < n)
+		return true;
+	api_error_set(e, 400, "invalid_value", param,
+		"%s: token id %" PRIu32 "; the vocabulary has %" PRIu32 ".", param, id,
+		n);
+	return false;
+}
+
+static bool prompt_is_known(const struct call_job *job, size_t i, struct api_error *e)
+{
+	const struct gen_prompt *p = &job->gen.prompts[i];
+	uint32_t n = tokenizer_n_tokens(job->rt->tokenizer);
+	char param[32] = "prompt";
+
+	for (size_t k = 0; k < p->n_ids; k++) {
+		if (p->ids[k] < n)
+			continue;
+		if (job->gen.n_prompts > 1)
+			snprintf(param, sizeof(param), "prompt[%zu]", i);
+		api_error_set(e, 400, "invalid_value", param,
+			"%s: token id %" PRIu32
+			" at position %zu; the vocabulary has %" PRIu32 ".",
+			param, p->ids[k], k, n);
+		return false;
+	}
+	return true;
+}
+
+/* Every id of the request is one of the vocabulary. */
+static bool ids_are_known(const struct call_job *job, struct api_error *e)
+{
+	const struct gen_request *gen = &job->gen;
+
+	for (size_t i = 0; i < gen->n_bias; i++)
+		if (!is_known(job, "logit_bias", gen->bias[i].token, e))
+			return false;
+	for (size_t i = 0; i < gen->n_stop_token_ids; i++)
+		if (!is_known(job, "stop_token_ids", gen->stop_token_ids[i], e))
+			return false;
+	for (size_t i = 0; i < gen->n_prompts; i++)
+		if (!prompt_is_known(job, i, e))
+			return false;
+	return true;
+}
+
+static void work(void *ctx)
+{
+	struct call_job *job = ctx;
+	struct api_options options = {.strict_template = job->rt->conf->strict_template};
+
+	job->ok = job->kind == GEN_CHAT
+			  ? api_parse_chat(&job->gen, &job->body, &options, &job->error)
+			  : api_parse_completion(
+				    &job->gen, &job->body, &options, &job->error);
+	sink_release(&job->body);
+	if (job->ok && !ids_are_known(job, &job->error)) {
+		gen_request_release(&job->gen);
+		job->ok = false;
+	}
+}
+
+static void done(void *ctx)
+{
+	struct call_job *job = ctx;
+	struct call *call = job->call;
+
+	if (call != NULL) {
+		call->job = NULL;
+		call->gen = job->gen;
+		job->gen = (struct gen_request){0};
+		call_parsed(call, job->ok ? NULL : &job->error);
+	}
+	gen_request_release(&job->gen);
+	sink_release(&job->body);
+	mem_give(job);
+}
+
+bool call_parse(struct call *call, struct api_error *e)
+{
+	struct call_job *job = mem_take(1, sizeof(*job));
+
+	if (job == NULL) {
+		call_no_memory(call, e);
+		return false;
+	}
+	*job = (struct call_job){.call = call,
+		.rt = call->rt,
+		.kind = call->kind,
+		.body = http_body_take(call->req)};
+	call->job = job;
+	if (job->body.len <= INLINE_BYTES) {
+		work(job);
+		done(job);
+	} else if (loop_work(call->rt->loop, work, done, job) != ST_OK) {
+		job->ok = false;
+		call_no_memory(call, &job->error);
+		done(job);
+	}
+	return true;
+}
+
+void call_parse_forget(struct call *call)
+{
+	if (call->job != NULL)
+		call->job->call = NULL;
+	call->job = NULL;
+}

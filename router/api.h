@@ -41,8 +41,6 @@ struct gen_bias {
 	float add; /* -100 .. 100 */
 };
 
-enum gen_kind { GEN_CHAT, GEN_COMPLETION };
-
 /* One prompt of /v1/completions: text, or ids. Both NULL never; n counts ids, len bytes.
  */
 struct gen_prompt {
@@ -57,7 +55,6 @@ struct gen_prompt {
  * the field was absent or null, X then holds 0; defaults are the caller's (the model's
  * generation_config, then OpenAI's). */
 struct gen_request {
-	enum gen_kind kind;
 	char *model; /* NULL: not given */
 
 	/* Chat: the JSON object that template_render takes: messages adapted

@@ -96,13 +96,13 @@ static bool parse_stream(
 		       options, "continuous_usage_stats", &req->usage_each, NULL, e);
 }
 
-static bool parse_limits(
-	const struct json *object, struct gen_request *req, struct api_error *e)
+static bool parse_limits(const struct json *object, enum api_where where,
+	struct gen_request *req, struct api_error *e)
 {
 	const struct api_int_range *range = &positive;
 	int64_t tokens = 0, top_k = 0;
 
-	if (req->kind == GEN_COMPLETION && json_is(json_given(object, "echo"), JSON_TRUE))
+	if (where == API_IN_COMPLETION && json_is(json_given(object, "echo"), JSON_TRUE))
 		range = &with_echo;
 	if (!api_json_int(
 		    object, "max_tokens", range, &tokens, &req->has_max_tokens, e) ||
@@ -123,7 +123,7 @@ static bool parse_common(const struct json *object, enum api_where where,
 {
 	return api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) &&
 	       api_json_name(object, "model", &req->model, e) &&
-	       parse_limits(object, req, e) &&
+	       parse_limits(object, where, req, e) &&
 	       api_json_f64(object, "temperature", &temperature_range, &req->temperature,
 		       &req->has_temperature, e) &&
 	       api_json_f64(
@@ -223,7 +223,7 @@ bool api_parse_completion(struct gen_request *req, struct sink *body,
 	bool ok;
 
 	(void)options;
-	*req = (struct gen_request){.kind = GEN_COMPLETION};
+	*req = (struct gen_request){0};
 	ok = object != NULL && parse_common(object, API_IN_COMPLETION, req, e) &&
 	     parse_prompt(object, req, e) && check_answers(req, e);
 	if (!ok)
@@ -240,7 +240,7 @@ bool api_parse_chat(struct gen_request *req, struct sink *body,
 	struct api_render render = {0};
 	bool ok;
 
-	*req = (struct gen_request){.kind = GEN_CHAT};
+	*req = (struct gen_request){0};
 	ok = object != NULL && parse_common(object, API_IN_CHAT, req, e) &&
 	     api_chat_render(object, options, true, &render, e);
 	if (ok) {

@@ -1,11 +1,10 @@
-/* Answers, written by hand into a sink: OpenAI's JSON objects and their framing as
- * server-sent events. Text given in must be valid UTF-8 (detok.h yields nothing
- * else); it is escaped here. A sink that overflowed is marked full, as always. */
+/* What answers are made of, and the answers that are no generated text. Text given in
+ * must be valid UTF-8 (detok.h yields nothing else). A sink that overflowed is marked
+ * full, as always. */
 #ifndef ROUTER_API_OUT_H
 #define ROUTER_API_OUT_H
 #include "common/base/bytes.h"
 #include "router/api.h"
-#include "router/put_json.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,9 +21,9 @@ struct out_head {
 	struct bytes logprobs;
 };
 
-/* "chatcmpl-" or "cmpl-" and 32 hexadecimal digits, with the zero. */
+/* A prefix of at most 15 bytes and 32 hexadecimal digits, with the zero. */
 #define OUT_ID_BYTES 48u
-void out_id_make(char id[OUT_ID_BYTES], enum gen_kind kind);
+void out_id_make(char id[OUT_ID_BYTES], const char *prefix);
 
 enum out_finish { ANSWER_OPEN, ANSWER_STOP, ANSWER_LENGTH };
 
@@ -55,32 +54,8 @@ struct out_choice {
 	struct bytes logprobs, prompt_logprobs;
 };
 
-void out_chat(struct sink *out, const struct out_head *head,
-	const struct out_choice *choices, size_t n, const struct out_usage *usage);
-void out_completion(struct sink *out, const struct out_head *head,
-	const struct out_choice *choices, size_t n, const struct out_usage *usage);
-
-/* Chunks, each one whole event ("data: {...}\n\n"): append any number to one sink, or
- * one per http_stream_write. A stream is, per choice: role (chat only, just before the
- * first text), deltas, finish; then usage if asked for; then out_sse_done. */
-void out_chat_role(struct sink *out, const struct out_head *head, uint32_t index);
-void out_chat_delta(struct sink *out, const struct out_head *head, uint32_t index,
-	bool reasoning, struct bytes text);
-void out_chat_finish(struct sink *out, const struct out_head *head, uint32_t index,
-	enum out_finish finish, struct out_stop stop);
-void out_chat_usage(
-	struct sink *out, const struct out_head *head, const struct out_usage *usage);
-void out_completion_delta(
-	struct sink *out, const struct out_head *head, uint32_t index, struct bytes text);
-void out_completion_finish(struct sink *out, const struct out_head *head, uint32_t index,
-	enum out_finish finish, struct out_stop stop);
-void out_completion_usage(
-	struct sink *out, const struct out_head *head, const struct out_usage *usage);
-
-/* {"error":{...}}; and the same as an event, to be followed by out_sse_done. */
+/* {"error":{...}}, OpenAI's. */
 void out_error(struct sink *out, const struct api_error *e);
-void out_sse_error(struct sink *out, const struct api_error *e);
-void out_sse_done(struct sink *out);      /* data: [DONE] */
 void out_sse_keepalive(struct sink *out); /* a comment, only between whole events */
 
 /* One entry of /v1/models; out_models is the list with it. */

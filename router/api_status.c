@@ -1,22 +1,29 @@
-/* The status answer: one JSON object, written by hand. */
+/* The status answer: one JSON object. */
 #include "common/base/clock.h"
+#include "common/base/json_write.h"
 #include "common/base/mem.h"
 #include "router/control.h"
-#include "router/put_json.h"
 
 #include <inttypes.h>
-
-static void text(struct sink *out, const char *name, const char *value)
-{
-	sink_fmt(out, "\"%s\":", name);
-	put_json_string(out, bytes_of_str(value));
-}
+#include <stdio.h>
 
 void api_status_error(struct sink *out, const char *why)
 {
-	sink_str(out, "{");
-	text(out, "error", why);
-	sink_str(out, "}");
+	struct json_out w;
+
+	json_out_init(&w, out);
+	json_open(&w, '{');
+	json_add_text(&w, "error", why);
+	json_close(&w);
+}
+
+/* A number that clients compare as a whole: 16 digits do not fit a double. */
+static void add_hex(struct json_out *w, const char *name, uint64_t v)
+{
+	char text[20];
+
+	snprintf(text, sizeof(text), "%016" PRIx64, v);
+	json_add_text(w, name, text);
 }
 
 static const char *state_of(const struct worker_view *w)
@@ -28,54 +35,58 @@ static const char *state_of(const struct worker_view *w)
 	return w->draining ? "draining" : "up";
 }
 
-static void worker(struct sink *out, const struct worker_view *w, uint64_t now_ns)
+/* Milliseconds are enough of a second. */
+static void add_seconds(struct json_out *w, const char *name, uint64_t ns)
 {
-	sink_str(out, "{");
-	text(out, "id", w->id);
-	sink_fmt(out, ",\"incarnation\":\"%016" PRIx64 "\",", w->incarnation);
-	text(out, "role", w->role == WIRE_PREFILL ? "prefill" : "decode");
-	sink_str(out, ",");
-	text(out, "state", state_of(w));
-	sink_str(out, ",");
-	text(out, "gpus", w->gpus);
-	sink_str(out, ",");
-	text(out, "transport", w->transport);
-	sink_str(out, ",");
-	text(out, "version", w->build);
-	sink_fmt(out,
-		",\"pid\":%" PRIu32 ",\"up_s\":%.3f,\"silent_ms\":%" PRIu64
-		",\"len_max\":%" PRIu32 ",\"step\":%" PRIu64 ",\"oldest_ms\":%" PRIu64,
-		w->pid, (double)(now_ns - w->hello_ns) / NS_PER_S,
-		clock_ran_since(w->heard_ns) / NS_PER_MS, w->len_max, w->step,
-		w->oldest_ms);
-	sink_fmt(out,
-		",\"running\":%" PRIu32 ",\"queued\":%" PRIu32
-		",\"queued_tokens\":%" PRIu64 ",\"pages\":%" PRIu32
-		",\"pages_free\":%" PRIu32 ",\"slots\":%" PRIu32
-		",\"slots_free\":%" PRIu32,
-		w->running, w->queued, w->queued_tokens, w->pages, w->pages_free,
-		w->slots, w->slots_free);
-	sink_fmt(out,
-		",\"held_slots\":%" PRIu32 ",\"held_pages\":%" PRIu64
-		",\"requests\":%" PRIu64 ",\"stats\":{",
-		w->held_slots, w->held_pages, w->requests);
+	json_add_f64(w, name, (double)(ns / NS_PER_MS) / 1000);
+}
+
+static void worker(struct json_out *w, const struct worker_view *v, uint64_t now_ns)
+{
+	json_open(w, '{');
+	json_add_text(w, "id", v->id);
+	add_hex(w, "incarnation", v->incarnation);
+	json_add_text(w, "role", v->role == WIRE_PREFILL ? "prefill" : "decode");
+	json_add_text(w, "state", state_of(v));
+	json_add_text(w, "gpus", v->gpus);
+	json_add_text(w, "transport", v->transport);
+	json_add_text(w, "version", v->build);
+	json_add_u64(w, "pid", v->pid);
+	add_seconds(w, "up_s", now_ns - v->hello_ns);
+	json_add_u64(w, "silent_ms", clock_ran_since(v->heard_ns) / NS_PER_MS);
+	json_add_u64(w, "len_max", v->len_max);
+	json_add_u64(w, "step", v->step);
+	json_add_u64(w, "oldest_ms", v->oldest_ms);
+	json_add_u64(w, "running", v->running);
+	json_add_u64(w, "queued", v->queued);
+	json_add_u64(w, "queued_tokens", v->queued_tokens);
+	json_add_u64(w, "pages", v->pages);
+	json_add_u64(w, "pages_free", v->pages_free);
+	json_add_u64(w, "slots", v->slots);
+	json_add_u64(w, "slots_free", v->slots_free);
+	json_add_u64(w, "held_slots", v->held_slots);
+	json_add_u64(w, "held_pages", v->held_pages);
+	json_add_u64(w, "requests", v->requests);
+	json_name(w, "stats");
+	json_open(w, '{');
 	for (unsigned i = 0; i < STAT__COUNT; i++)
-		sink_fmt(out, "%s\"%s\":%" PRIu64, i > 0 ? "," : "", stats_name(i),
-			w->stats.v[i]);
-	sink_str(out, "}}");
+		json_add_u64(w, stats_name(i), v->stats.v[i]);
+	json_close(w);
+	json_close(w);
 }
 
-static void requests(struct sink *out, const struct requests *r)
+static void requests(struct json_out *w, const struct requests *r)
 {
-	sink_str(out, "\"requests\":{");
+	json_name(w, "requests");
+	json_open(w, '{');
 	for (unsigned i = 0; i < RQ__STATES; i++)
-		sink_fmt(out, "%s\"%s\":%" PRIu32, i > 0 ? "," : "",
-			request_state_name(i), r->count[i]);
-	sink_fmt(out, ",\"total\":%" PRIu64 ",\"records\":%" PRIu32 "}", r->last_seq,
-		r->n);
+		json_add_u64(w, request_state_name(i), r->count[i]);
+	json_add_u64(w, "total", r->last_seq);
+	json_add_u64(w, "records", r->n);
+	json_close(w);
 }
 
-void api_status(const struct router *rt, uint64_t now_ns, struct sink *out)
+static void router(struct json_out *w, const struct router *rt)
 {
 	static const char *const states[] = {
 		[PROBE_LOADING] = "loading",
@@ -84,26 +95,34 @@ void api_status(const struct router *rt, uint64_t now_ns, struct sink *out)
 		[PROBE_DRAINING] = "draining",
 	};
 
-	sink_str(out, "{\"router\":{");
-	text(out, "id", rt->conf->id);
-	sink_fmt(out, ",\"incarnation\":\"%016" PRIx64 "\",", rt->incarnation);
-	text(out, "state", states[router_readiness(rt)]);
-	sink_str(out, ",");
-	text(out, "model", rt->name[0]);
-	sink_str(out, ",");
-	text(out, "version", BATON_VERSION);
-	sink_fmt(out, ",\"socket_lost\":%s", rt->socket_lost ? "true" : "false");
-	sink_fmt(out,
-		",\"port\":%u,\"connections\":%" PRIu32 ",\"calls\":%" PRIu32
-		",\"peers_gone\":%" PRIu64 ",\"memory_bytes\":%" PRIu64 ",",
-		http_port(rt->http), http_connections(rt->http), rt->n_calls,
-		rt->peers_gone, mem_taken());
-	requests(out, &rt->requests);
-	sink_str(out, "},\"workers\":[");
-	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++) {
-		if (i > 0)
-			sink_str(out, ",");
-		worker(out, fleet_at(rt->fleet, i), now_ns);
-	}
-	sink_str(out, "]}");
+	json_name(w, "router");
+	json_open(w, '{');
+	json_add_text(w, "id", rt->conf->id);
+	add_hex(w, "incarnation", rt->incarnation);
+	json_add_text(w, "state", states[router_readiness(rt)]);
+	json_add_text(w, "model", rt->name[0]);
+	json_add_text(w, "version", BATON_VERSION);
+	json_add_bool(w, "socket_lost", rt->socket_lost);
+	json_add_u64(w, "port", http_port(rt->http));
+	json_add_u64(w, "connections", http_connections(rt->http));
+	json_add_u64(w, "calls", rt->n_calls);
+	json_add_u64(w, "peers_gone", rt->peers_gone);
+	json_add_u64(w, "memory_bytes", mem_taken());
+	requests(w, &rt->requests);
+	json_close(w);
+}
+
+void api_status(const struct router *rt, uint64_t now_ns, struct sink *out)
+{
+	struct json_out w;
+
+	json_out_init(&w, out);
+	json_open(&w, '{');
+	router(&w, rt);
+	json_name(&w, "workers");
+	json_open(&w, '[');
+	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++)
+		worker(&w, fleet_at(rt->fleet, i), now_ns);
+	json_close(&w);
+	json_close(&w);
 }

@@ -16,9 +16,7 @@
 #include <string.h>
 
 /* Of one event or whole answer. */
-#define ANSWER_BYTES_MAX  (64u << 20)
-/* OpenAI's default for completions. */
-#define COMPLETION_TOKENS 16
+#define ANSWER_BYTES_MAX (64u << 20)
 
 /* ---- admission ---- */
 
@@ -86,7 +84,7 @@ static bool is_for_us(struct call *call, struct api_error *e)
 
 static uint32_t n_choices(const struct call *call)
 {
-	return call->gen.n * (call->kind == GEN_CHAT ? 1 : (uint32_t)call->gen.n_prompts);
+	return call->gen.n * MAX((uint32_t)call->gen.n_prompts, 1u);
 }
 
 static void fill_request(struct call *call, struct choice *c, struct request *r)
@@ -105,12 +103,11 @@ static void prepare(struct call *call, struct choice *c)
 	struct gen_request *gen = &call->gen;
 	struct prepare_source s = {
 		.explicit_max = gen->has_max_tokens,
-		.max_tokens = gen->has_max_tokens      ? gen->max_tokens
-			      : call->kind == GEN_CHAT ? UINT32_MAX
-						       : COMPLETION_TOKENS,
+		.max_tokens =
+			gen->has_max_tokens ? gen->max_tokens : call->format->max_tokens,
 	};
 
-	if (call->kind == GEN_CHAT) {
+	if (gen->render != NULL) {
 		s.render = gen->render;
 		s.len = gen->render_len;
 		gen->render = NULL;
@@ -256,7 +253,8 @@ static void link_call(struct router *rt, struct call *call)
 	rt->n_calls++;
 }
 
-void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind)
+void call_begin(
+	struct router *rt, struct http_req *req, const struct answer_format *format)
 {
 	struct call *call = mem_take(1, sizeof(*call));
 	struct api_error e;
@@ -269,15 +267,15 @@ void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind)
 	*call = (struct call){.served = {gone, end, cut},
 		.rt = rt,
 		.req = req,
-		.kind = kind,
+		.format = format,
 		.created = clock_unix_s(),
 		.written_ns = clock_ns()};
 	sink_init(&call->piece, ANSWER_BYTES_MAX);
-	out_id_make(call->id, kind);
+	out_id_make(call->id, format->id_prefix);
 	link_call(rt, call);
 	http_set_user(req, call);
 	/* Chat for a model without a template never works: said before what passes. */
-	if ((kind == GEN_CHAT && !encode_takes_messages(rt, &e)) ||
+	if ((format->takes_messages && !encode_takes_messages(rt, &e)) ||
 		!may_come_in(rt, &e) || !call_parse(call, &e))
 		call_fail(call, &e, false);
 }

@@ -7,8 +7,7 @@
  * it earlier. Once it is out, a failure is an error event and [DONE]. */
 #ifndef ROUTER_CALL_H
 #define ROUTER_CALL_H
-#include "router/api_out.h"
-#include "router/out_logprobs.h"
+#include "router/format.h"
 #include "router/output.h"
 #include "router/reply.h"
 
@@ -34,7 +33,7 @@ struct call {
 	struct router *rt;
 	struct http_req *req;
 	struct call *next, *prev;
-	enum gen_kind kind;
+	const struct answer_format *format;
 	bool stream, begun, answered, gone;
 	struct call_job *job; /* its body is being read; gen is empty until then */
 	struct gen_request gen;
@@ -56,8 +55,9 @@ struct call {
 	uint64_t queue_ns, prefill_ns, handover_ns, first_ns;
 };
 
-/* on_request of the two generation paths: parses, admits, begins; or answers why not. */
-void call_begin(struct router *rt, struct http_req *req, enum gen_kind kind);
+/* on_request of a dialect's path: parses, admits, begins; or answers why not. */
+void call_begin(
+	struct router *rt, struct http_req *req, const struct answer_format *format);
 /* What call_parse leads to: call->gen is there, or e says why not. */
 void call_parsed(struct call *call, const struct api_error *e);
 void call_no_memory(struct call *call, struct api_error *e);

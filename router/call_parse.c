@@ -13,7 +13,7 @@ struct call_job {
 	struct call *call; /* NULL: it ended meanwhile */
 	/* Of the router only what never changes is looked at. */
 	const struct router *rt;
-	enum gen_kind kind;
+	const struct answer_format *format;
 	struct sink body;
 	struct gen_request gen;
 	bool ok;
@@ -75,10 +75,7 @@ static void work(void *ctx)
 	struct call_job *job = ctx;
 	struct api_options options = {.strict_template = job->rt->conf->strict_template};
 
-	job->ok = job->kind == GEN_CHAT
-			  ? api_parse_chat(&job->gen, &job->body, &options, &job->error)
-			  : api_parse_completion(
-				    &job->gen, &job->body, &options, &job->error);
+	job->ok = job->format->parse(&job->gen, &job->body, &options, &job->error);
 	sink_release(&job->body);
 	if (job->ok && !ids_are_known(job, &job->error)) {
 		gen_request_release(&job->gen);
@@ -112,7 +109,7 @@ bool call_parse(struct call *call, struct api_error *e)
 	}
 	*job = (struct call_job){.call = call,
 		.rt = call->rt,
-		.kind = call->kind,
+		.format = call->format,
 		.body = http_body_take(call->req)};
 	call->job = job;
 	if (job->body.len <= INLINE_BYTES) {

@@ -45,10 +45,7 @@ static struct bytes logprobs_of(
 {
 	if (!call->gen.logprobs || c->logprobs.n == c->logprobs.written)
 		return (struct bytes){NULL, 0};
-	if (call->kind == GEN_CHAT)
-		out_logprobs_chat(text, call->rt->tokenizer, &c->logprobs);
-	else
-		out_logprobs_completion(text, call->rt->tokenizer, &c->logprobs);
+	call->format->logprobs(text, call->rt->tokenizer, &c->logprobs);
 	return sink_bytes(text);
 }
 
@@ -93,6 +90,14 @@ static void flush_piece(struct call *call)
 	call->written_ns = clock_ns();
 }
 
+/* What comes before all else of a choice. */
+static void write_first(
+	struct call *call, const struct choice *c, const struct out_head *head)
+{
+	if (!c->began && call->format->first != NULL)
+		call->format->first(&call->piece, head, c->index);
+}
+
 static void write_delta(
 	struct call *call, struct choice *c, bool reasoning, struct sink *text)
 {
@@ -103,16 +108,9 @@ static void write_delta(
 	if (text->len == 0)
 		return;
 	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
-	if (call->kind == GEN_CHAT) {
-		if (!c->began)
-			out_chat_role(&call->piece, &head, c->index);
-		head.logprobs = logprobs_of(call, c, &logprobs);
-		out_chat_delta(
-			&call->piece, &head, c->index, reasoning, sink_bytes(text));
-	} else {
-		head.logprobs = logprobs_of(call, c, &logprobs);
-		out_completion_delta(&call->piece, &head, c->index, sink_bytes(text));
-	}
+	write_first(call, c, &head);
+	head.logprobs = logprobs_of(call, c, &logprobs);
+	call->format->delta(&call->piece, &head, c->index, reasoning, sink_bytes(text));
 	c->began = true;
 	call->piece.full |= logprobs.full;
 	flush_piece(call);
@@ -143,17 +141,10 @@ static void write_finish(struct call *call, struct choice *c)
 	struct sink logprobs;
 
 	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
-	if (call->kind == GEN_CHAT) {
-		if (!c->began)
-			out_chat_role(&call->piece, &head, c->index);
-		head.logprobs = logprobs_of(call, c, &logprobs);
-		out_chat_finish(
-			&call->piece, &head, c->index, finish_of(c), stop_of(call, c));
-	} else {
-		head.logprobs = logprobs_of(call, c, &logprobs);
-		out_completion_finish(
-			&call->piece, &head, c->index, finish_of(c), stop_of(call, c));
-	}
+	write_first(call, c, &head);
+	head.logprobs = logprobs_of(call, c, &logprobs);
+	call->format->finish(
+		&call->piece, &head, c->index, finish_of(c), stop_of(call, c));
 	c->began = true;
 	call->piece.full |= logprobs.full;
 	flush_piece(call);
@@ -165,16 +156,14 @@ static void end_stream(struct call *call)
 	struct out_usage usage = usage_of(call);
 	struct out_head head = head_of(call, NULL);
 
-	if (call->gen.include_usage && call->kind == GEN_CHAT)
-		out_chat_usage(&call->piece, &head, &usage);
-	else if (call->gen.include_usage)
-		out_completion_usage(&call->piece, &head, &usage);
-	if (call->gen.include_usage)
+	if (call->gen.include_usage) {
+		call->format->usage(&call->piece, &head, &usage);
 		flush_piece(call);
+	}
 	if (call->answered)
 		return;
 	call->answered = true;
-	out_sse_done(&call->piece);
+	call->format->done(&call->piece);
 	flush_piece(call);
 	http_stream_end(call->req);
 }
@@ -214,7 +203,6 @@ static struct bytes text_of(const struct sink *s)
 /* Cut off before </think>: everything is reasoning and there is no content. */
 static struct out_choice choice_of(const struct call *call, const struct choice *c)
 {
-	bool chat = call->kind == GEN_CHAT;
 	bool thought = c->has_out && c->out.mode == OUTPUT_REASONING;
 	struct out_choice o = {.index = c->index,
 		.finish = finish_of(c),
@@ -224,9 +212,9 @@ static struct out_choice choice_of(const struct call *call, const struct choice 
 	if (!c->has_out)
 		return o;
 	o.content = text_of(&c->out.content);
-	if (chat && thought)
+	if (thought)
 		o.reasoning = text_of(&c->out.reasoning);
-	if (chat && thought && c->out.thinking)
+	if (thought && c->out.thinking)
 		o.content = (struct bytes){NULL, 0};
 	return o;
 }
@@ -271,10 +259,7 @@ static void write_whole(struct call *call)
 		choices[i] = choice_of(call, &call->choices[i]);
 	put_logprobs(call, choices, &logprobs);
 	call->piece.full |= logprobs.full;
-	if (call->kind == GEN_CHAT)
-		out_chat(&call->piece, &head, choices, call->n, &usage);
-	else
-		out_completion(&call->piece, &head, choices, call->n, &usage);
+	call->format->whole(&call->piece, &head, choices, call->n, &usage);
 	sink_release(&logprobs);
 	if (call_is_full(call)) {
 		call_fail_size(call);
@@ -309,8 +294,8 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry)
 			e->http, e->code != NULL ? e->code : "-", e->message);
 	sink_reset(&call->piece);
 	if (call->begun) {
-		out_sse_error(&call->piece, e);
-		out_sse_done(&call->piece);
+		call->format->error_event(&call->piece, e);
+		call->format->done(&call->piece);
 		flush_piece(call);
 		http_stream_end(call->req);
 	} else {

@@ -3,11 +3,12 @@
  * as OpenAI does, because texts are keys there. */
 #include "router/out_logprobs.h"
 
+#include "common/base/json_write.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
-#include "router/put_json.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool grow(void **at, uint32_t *cap, uint64_t need, size_t size)
@@ -79,118 +80,150 @@ void logprobs_release(struct logprob_list *l)
 	*l = (struct logprob_list){0};
 }
 
-static void put_named(struct sink *out, struct bytes piece)
+/* A name or value for a token: its text, or where that is no text "bytes:" and each. */
+struct named {
+	char text[sizeof("bytes:") + 4 * TOK_TOKEN_BYTES_MAX];
+	struct bytes bytes;
+};
+
+static void name_token(struct named *name, const struct tokenizer *t, uint32_t token)
 {
-	if (utf8_valid_len(piece) == piece.len) {
-		put_json_string(out, piece);
+	static const char digits[] = "0123456789abcdef";
+	struct bytes piece = tokenizer_token_bytes(t, token);
+	char *at = name->text;
+
+	name->bytes = piece;
+	if (utf8_valid_len(piece) == piece.len)
 		return;
+	memcpy(at, "bytes:", 6);
+	at += 6;
+	for (size_t i = 0; i < piece.len; i++) {
+		*at++ = '\\';
+		*at++ = 'x';
+		*at++ = digits[piece.at[i] >> 4];
+		*at++ = digits[piece.at[i] & 15];
 	}
-	sink_str(out, "\"bytes:");
-	for (size_t i = 0; i < piece.len; i++)
-		sink_fmt(out, "\\\\x%02x", piece.at[i]);
-	sink_str(out, "\"");
+	name->bytes =
+		(struct bytes){(const uint8_t *)name->text, (size_t)(at - name->text)};
 }
 
-static void put_logprob(struct sink *out, float logprob)
+/* As many digits as a 32-bit number has. */
+static void put_logprob(struct json_out *w, float logprob)
 {
-	sink_fmt(out, "%.9g", (double)MAX(logprob, -9999.0f));
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.9g", (double)MAX(logprob, -9999.0f));
+	json_put_raw(w, bytes_of_str(text));
+}
+
+static void add_logprob(struct json_out *w, float logprob)
+{
+	json_name(w, "logprob");
+	put_logprob(w, logprob);
 }
 
 /* ---- chat ---- */
 
-static void put_chat_token(
-	struct sink *out, const struct tokenizer *t, uint32_t token, float logprob)
+/* The object stays open. */
+static void open_chat_token(
+	struct json_out *w, const struct tokenizer *t, uint32_t token, float logprob)
 {
 	struct bytes piece = tokenizer_token_bytes(t, token);
 
-	sink_str(out, "{\"token\":");
-	put_json_bytes(out, piece);
-	sink_str(out, ",\"logprob\":");
-	put_logprob(out, logprob);
-	sink_str(out, ",\"bytes\":[");
+	json_open(w, '{');
+	json_name(w, "token");
+	json_put_pieces(w, piece);
+	add_logprob(w, logprob);
+	json_name(w, "bytes");
+	json_open(w, '[');
 	for (size_t i = 0; i < piece.len; i++)
-		sink_fmt(out, "%s%u", i > 0 ? "," : "", piece.at[i]);
-	sink_str(out, "]");
+		json_put_u64(w, piece.at[i]);
+	json_close(w);
 }
 
 void out_logprobs_chat(
 	struct sink *out, const struct tokenizer *t, struct logprob_list *l)
 {
-	sink_str(out, "{\"content\":[");
-	for (uint32_t first = l->written; l->written < l->n; l->written++) {
+	struct json_out w;
+
+	json_out_init(&w, out);
+	json_open(&w, '{');
+	json_name(&w, "content");
+	json_open(&w, '[');
+	for (; l->written < l->n; l->written++) {
 		const struct logprob_entry *e = &l->entry[l->written];
 
-		if (l->written > first)
-			sink_str(out, ",");
-		put_chat_token(out, t, e->token, e->logprob);
-		sink_str(out, ",\"top_logprobs\":[");
+		open_chat_token(&w, t, e->token, e->logprob);
+		json_name(&w, "top_logprobs");
+		json_open(&w, '[');
 		for (uint32_t k = 0; k < e->n_top; k++) {
 			const struct wire_logprob *top = &l->top[e->top + k];
 
-			if (k > 0)
-				sink_str(out, ",");
-			put_chat_token(out, t, top->token, top->logprob);
-			sink_str(out, "}");
+			open_chat_token(&w, t, top->token, top->logprob);
+			json_close(&w);
 		}
-		sink_str(out, "]}");
+		json_close(&w);
+		json_close(&w);
 	}
-	sink_str(out, "],\"refusal\":null}");
+	json_close(&w);
+	json_add_null(&w, "refusal");
+	json_close(&w);
 }
 
 /* ---- completions ---- */
 
+static void put_top(
+	struct json_out *w, const struct tokenizer *t, uint32_t token, float logprob)
+{
+	struct named name;
+
+	name_token(&name, t, token);
+	json_name_bytes(w, name.bytes);
+	put_logprob(w, logprob);
+}
+
 /* The likeliest, and the token itself when it is not among them. */
-static void put_top_map(struct sink *out, const struct tokenizer *t,
+static void put_top_map(struct json_out *w, const struct tokenizer *t,
 	const struct logprob_list *l, const struct logprob_entry *e)
 {
 	bool listed = false;
 
-	sink_str(out, "{");
+	json_open(w, '{');
 	for (uint32_t k = 0; k < e->n_top; k++) {
 		const struct wire_logprob *top = &l->top[e->top + k];
 
 		listed |= top->token == e->token;
-		if (k > 0)
-			sink_str(out, ",");
-		put_named(out, tokenizer_token_bytes(t, top->token));
-		sink_str(out, ":");
-		put_logprob(out, top->logprob);
+		put_top(w, t, top->token, top->logprob);
 	}
-	if (!listed) {
-		if (e->n_top > 0)
-			sink_str(out, ",");
-		put_named(out, tokenizer_token_bytes(t, e->token));
-		sink_str(out, ":");
-		put_logprob(out, e->logprob);
-	}
-	sink_str(out, "}");
+	if (!listed)
+		put_top(w, t, e->token, e->logprob);
+	json_close(w);
 }
 
-/* One of the four lists: each entry by `put`, or null where there is none. */
-typedef void put_entry(struct sink *out, const struct tokenizer *t,
+/* One of the lists: each entry by `put`, or null where there is none. */
+typedef void put_entry(struct json_out *w, const struct tokenizer *t,
 	const struct logprob_list *l, const struct logprob_entry *e);
 
-static void put_own(struct sink *out, const struct tokenizer *t,
+static void put_own(struct json_out *w, const struct tokenizer *t,
 	const struct logprob_list *l, const struct logprob_entry *e)
 {
 	(void)t;
 	(void)l;
-	put_logprob(out, e->logprob);
+	put_logprob(w, e->logprob);
 }
 
-static void put_list(struct sink *out, const struct tokenizer *t,
+static void put_list(struct json_out *w, const struct tokenizer *t,
 	const struct logprob_list *l, const char *name, put_entry *put)
 {
-	sink_fmt(out, ",\"%s\":[", name);
+	json_name(w, name);
+	json_open(w, '[');
 	for (uint32_t i = l->written; i < l->n; i++) {
-		if (i > l->written)
-			sink_str(out, ",");
 		if (l->entry[i].none)
-			sink_str(out, "null");
+			json_put_null(w);
 		else
-			put(out, t, l, &l->entry[i]);
+			put(w, t, l, &l->entry[i]);
 	}
-	sink_str(out, "]");
+	json_close(w);
 }
 
 /* Bytes that begin a character, so that a token's part of one counts once. */
@@ -206,68 +239,77 @@ static uint64_t characters(struct bytes piece)
 void out_logprobs_completion(
 	struct sink *out, const struct tokenizer *t, struct logprob_list *l)
 {
-	sink_str(out, "{\"tokens\":[");
+	struct json_out w;
+	struct named name;
+
+	json_out_init(&w, out);
+	json_open(&w, '{');
+	json_name(&w, "tokens");
+	json_open(&w, '[');
 	for (uint32_t i = l->written; i < l->n; i++) {
-		if (i > l->written)
-			sink_str(out, ",");
-		put_named(out, tokenizer_token_bytes(t, l->entry[i].token));
+		name_token(&name, t, l->entry[i].token);
+		json_put_bytes(&w, name.bytes);
 	}
-	sink_str(out, "],\"text_offset\":[");
+	json_close(&w);
+	json_name(&w, "text_offset");
+	json_open(&w, '[');
 	for (uint32_t i = l->written; i < l->n; i++) {
-		sink_fmt(out, "%s%" PRIu64, i > l->written ? "," : "", l->characters);
+		json_put_u64(&w, l->characters);
 		l->characters += characters(tokenizer_token_bytes(t, l->entry[i].token));
 	}
-	sink_str(out, "]");
-	put_list(out, t, l, "token_logprobs", put_own);
-	put_list(out, t, l, "top_logprobs", put_top_map);
-	sink_str(out, "}");
+	json_close(&w);
+	put_list(&w, t, l, "token_logprobs", put_own);
+	put_list(&w, t, l, "top_logprobs", put_top_map);
+	json_close(&w);
 	l->written = l->n;
 }
 
 /* ---- prompts ---- */
 
 /* Rank 0: it is not known, because the token is not among the likeliest. */
-static void put_prompt_token(
-	struct sink *out, const struct tokenizer *t, struct wire_logprob p, uint32_t rank)
+static void put_prompt_token(struct json_out *w, const struct tokenizer *t,
+	struct wire_logprob p, uint32_t rank)
 {
-	sink_fmt(out, "\"%" PRIu32 "\":{\"logprob\":", p.token);
-	put_logprob(out, p.logprob);
-	sink_str(out, ",\"rank\":");
+	char id[16];
+
+	snprintf(id, sizeof(id), "%" PRIu32, p.token);
+	json_name(w, id);
+	json_open(w, '{');
+	add_logprob(w, p.logprob);
 	if (rank > 0)
-		sink_fmt(out, "%" PRIu32, rank);
+		json_add_u64(w, "rank", rank);
 	else
-		sink_str(out, "null");
-	sink_str(out, ",\"decoded_token\":");
-	put_json_bytes(out, tokenizer_token_bytes(t, p.token));
-	sink_str(out, "}");
+		json_add_null(w, "rank");
+	json_name(w, "decoded_token");
+	json_put_pieces(w, tokenizer_token_bytes(t, p.token));
+	json_close(w);
 }
 
 void out_logprobs_prompt(struct sink *out, const struct tokenizer *t,
 	const struct logprob_list *l, uint32_t n_top)
 {
-	sink_str(out, "[");
+	struct json_out w;
+
+	json_out_init(&w, out);
+	json_open(&w, '[');
 	for (uint32_t i = 0; i < l->n; i++) {
 		const struct logprob_entry *e = &l->entry[i];
 		uint32_t rank = 0;
 
-		sink_str(out, i > 0 ? "," : "");
 		if (e->none) {
-			sink_str(out, "null");
+			json_put_null(&w);
 			continue;
 		}
 		for (uint32_t k = 0; k < e->n_top; k++)
 			if (l->top[e->top + k].token == e->token)
 				rank = k + 1;
-		sink_str(out, "{");
+		json_open(&w, '{');
 		put_prompt_token(
-			out, t, (struct wire_logprob){e->token, e->logprob}, rank);
-		for (uint32_t k = 0; k < MIN(e->n_top, n_top); k++) {
-			if (k + 1 == rank)
-				continue;
-			sink_str(out, ",");
-			put_prompt_token(out, t, l->top[e->top + k], k + 1);
-		}
-		sink_str(out, "}");
+			&w, t, (struct wire_logprob){e->token, e->logprob}, rank);
+		for (uint32_t k = 0; k < MIN(e->n_top, n_top); k++)
+			if (k + 1 != rank)
+				put_prompt_token(&w, t, l->top[e->top + k], k + 1);
+		json_close(&w);
 	}
-	sink_str(out, "]");
+	json_close(&w);
 }

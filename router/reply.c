@@ -3,7 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
-#include "router/api_out.h"
+#include "router/format.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ void reply_error(
 	char text[16];
 
 	sink_init(&body, 16384);
-	out_error(&body, e);
+	format_error(&body, http_path(req), e);
 	if (e->http == 503 && !no_retry) {
 		snprintf(text, sizeof(text), "%u", reply_retry_after_s(rt));
 		http_header_add(req, "Retry-After", text);

@@ -15,16 +15,6 @@
 #define METRICS_BYTES_MAX (8u << 20)
 #define MODELS_PREFIX     "/v1/models/"
 
-static void chat(struct router *rt, struct http_req *req)
-{
-	call_begin(rt, req, GEN_CHAT);
-}
-
-static void completion(struct router *rt, struct http_req *req)
-{
-	call_begin(rt, req, GEN_COMPLETION);
-}
-
 /* ---- small answers ---- */
 
 static struct out_model model_at(const struct router *rt, const char *name)
@@ -115,7 +105,7 @@ static void metrics(struct router *rt, struct http_req *req)
 	sink_release(&out);
 }
 
-/* ---- the table ---- */
+/* ---- the table; the paths of dialects stand in their rows (format.h) ---- */
 
 enum method { M_GET, M_POST };
 
@@ -124,8 +114,6 @@ static const struct route {
 	enum method method;
 	void (*fn)(struct router *rt, struct http_req *req);
 } routes[] = {
-	{"/v1/chat/completions", M_POST, chat},
-	{"/v1/completions", M_POST, completion},
 	{"/v1/models", M_GET, models},
 	{MODELS_PREFIX, M_GET, one_model},
 	{"/tokenize", M_POST, tok_call_tokenize},
@@ -181,11 +169,19 @@ static bool answer_probe(struct router *rt, struct http_req *req)
 
 static void on_request(void *ctx, struct http_req *req)
 {
+	const struct answer_format *format = format_of(http_path(req));
 	struct router *rt = ctx;
 	struct api_error e;
 
 	if (answer_probe(rt, req))
 		return;
+	if (format != NULL) {
+		if (allowed(M_POST, http_method(req)))
+			call_begin(rt, req, format);
+		else
+			refuse_method(rt, req, M_POST);
+		return;
+	}
 	for (size_t i = 0; i < COUNT(routes); i++) {
 		if (!matches(&routes[i], http_path(req)))
 			continue;

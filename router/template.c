@@ -2,9 +2,9 @@
 #include "router/template_impl.h"
 
 #include "common/base/clock.h"
+#include "common/base/json_write.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "router/put_json.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -265,18 +265,22 @@ void template_cancel(struct template *t, uint64_t ticket)
 static void put_init(struct sink *out, const struct template_options *o)
 {
 	const char *path = o->template_path != NULL ? o->template_path : "";
+	struct json_out w;
 
-	sink_str(out, "{\"model_dir\":");
-	put_json_string(out, bytes_of_str(o->model_dir));
-	sink_str(out, ",\"template_path\":");
-	put_json_string(out, bytes_of_str(path));
-	sink_str(out, ",\"added\":[");
+	json_out_init(&w, out);
+	json_open(&w, '{');
+	json_add_text(&w, "model_dir", o->model_dir);
+	json_add_text(&w, "template_path", path);
+	json_name(&w, "added");
+	json_open(&w, '[');
 	for (size_t i = 0; i < o->n_added; i++) {
-		sink_str(out, i > 0 ? ",[" : "[");
-		put_json_string(out, o->added[i].text);
-		sink_str(out, o->added[i].special ? ",true]" : ",false]");
+		json_open(&w, '[');
+		json_put_bytes(&w, o->added[i].text);
+		json_put_bool(&w, o->added[i].special);
+		json_close(&w);
 	}
-	sink_str(out, "]}");
+	json_close(&w);
+	json_close(&w);
 }
 
 /* Before the loop runs: what is wrong with the template or python is known at start. */

@@ -38,7 +38,7 @@ HOME = {
     r"\bMHD_": ["router/http"],
     r"\buv_": ["common/loop/"],
     r"jansson\.h|\bjson_t\b": [],
-    r"\bjson_\w+\s*\(": ["common/base/json", "common/model/", "router/"],
+    r"\bjson_\w+\s*\(": ["common/base/json", "common/model/", "common/worker/report.c", "router/"],
     r"\b(set|new|use)locale\b": [],
     r"\butf8proc": ["common/model/"],
     r"\bXXH|xxhash": ["common/base/hash"],

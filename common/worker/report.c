@@ -3,10 +3,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/fault.h"
+#include "common/base/json_write.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/worker/worker.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void count_pool(struct stats *s, const struct pool *p, enum stat_id first)
@@ -34,24 +36,6 @@ void report_stats(struct worker *w)
 	w->stats.v[STAT_fault_hits] = hits;
 }
 
-/* A JSON string; control characters and bytes beyond ASCII that are not UTF-8 do not
- * occur in what a worker says, so only the three that JSON must escape are handled. */
-static void put_text(struct sink *out, const char *text)
-{
-	sink_str(out, "\"");
-	for (const char *p = text; *p != 0; p++) {
-		unsigned char c = (unsigned char)*p;
-
-		if (c == '"' || c == '\\')
-			sink_fmt(out, "\\%c", c);
-		else if (c < 0x20)
-			sink_fmt(out, "\\u%04x", c);
-		else
-			sink_put(out, p, 1);
-	}
-	sink_str(out, "\"");
-}
-
 static const char *state_name(const struct worker *w)
 {
 	static const char *const names[] = {"serving", "draining", "drained"};
@@ -59,66 +43,70 @@ static const char *state_name(const struct worker *w)
 	return names[w->service.state];
 }
 
-static void put_status(struct worker *w, struct sink *out)
+static void put_status(struct worker *w, struct json_out *out)
 {
 	struct role_load load = w->role->load(w->self);
+	char incarnation[24];
 
 	report_stats(w);
-	sink_fmt(out,
-		"{\"id\":\"%s\",\"role\":\"%s\",\"incarnation\":\"%llu\",\"state\":\"%"
-		"s\","
-		"\"reason\":",
-		w->conf->id, w->role->name, (unsigned long long)w->incarnation,
-		state_name(w));
-	put_text(out, w->service.reason);
-	sink_str(out, ",\"gpus\":");
-	put_text(out, w->conf->gpus);
-	sink_fmt(out,
-		",\"version\":\"%s\",\"running\":%u,\"queued\":%u,\"queued_tokens\":%llu,"
-		"\"routers\":%u,\"transport\":\"%s\",\"len_max\":%u,\"stats\":{",
-		BATON_VERSION, load.running, load.queued,
-		(unsigned long long)load.queued_tokens, routers_live(w->routers),
-		w->transport, w->len_max);
+	/* 64 bits as text: readers of JSON may hold numbers as doubles. */
+	snprintf(incarnation, sizeof(incarnation), "%llu",
+		(unsigned long long)w->incarnation);
+	json_add_text(out, "id", w->conf->id);
+	json_add_text(out, "role", w->role->name);
+	json_add_text(out, "incarnation", incarnation);
+	json_add_text(out, "state", state_name(w));
+	json_add_text(out, "reason", w->service.reason);
+	json_add_text(out, "gpus", w->conf->gpus);
+	json_add_text(out, "version", BATON_VERSION);
+	json_add_u64(out, "running", load.running);
+	json_add_u64(out, "queued", load.queued);
+	json_add_u64(out, "queued_tokens", load.queued_tokens);
+	json_add_u64(out, "routers", routers_live(w->routers));
+	json_add_text(out, "transport", w->transport);
+	json_add_u64(out, "len_max", w->len_max);
+	json_name(out, "stats");
+	json_open(out, '{');
 	for (unsigned i = 0; i < STAT__COUNT; i++)
-		sink_fmt(out, "%s\"%s\":%llu", i > 0 ? "," : "",
-			stats_name((enum stat_id)i), (unsigned long long)w->stats.v[i]);
-	sink_str(out, "}}");
+		json_add_u64(out, stats_name((enum stat_id)i), w->stats.v[i]);
+	json_close(out);
 }
 
-static void put_pool(struct sink *out, const char *name, const struct pool *p)
+static void put_pool(struct json_out *out, const char *name, const struct pool *p)
 {
-	sink_fmt(out,
-		"\"%s\":{\"total\":%u,\"free\":%u,\"filling\":%u,\"live\":%u,"
-		"\"exported\":%u},",
-		name, pool_size(p), pool_count(p, POOL_FREE), pool_count(p, POOL_FILLING),
-		pool_count(p, POOL_LIVE), pool_count(p, POOL_EXPORTED));
+	json_name(out, name);
+	json_open(out, '{');
+	json_add_u64(out, "total", pool_size(p));
+	json_add_u64(out, "free", pool_count(p, POOL_FREE));
+	json_add_u64(out, "filling", pool_count(p, POOL_FILLING));
+	json_add_u64(out, "live", pool_count(p, POOL_LIVE));
+	json_add_u64(out, "exported", pool_count(p, POOL_EXPORTED));
+	json_close(out);
 }
 
-static void put_pools(struct worker *w, struct sink *out)
+static void put_pools(struct worker *w, struct json_out *out)
 {
 	struct role_load load = w->role->load(w->self);
 
-	sink_str(out, "{");
 	put_pool(out, "pages", w->pages);
 	put_pool(out, "slots", w->slots);
-	sink_fmt(out,
-		"\"leases\":%u,\"jobs\":%u,\"pulls\":%u,\"peers\":%u,\"links\":%u,"
-		"\"tombstones\":%u,\"request_bytes\":%llu}",
-		lease_count(w->leases), load.running + load.queued,
-		importer_pulls(w->importer), importer_peers(w->importer),
-		exporter_links(w->exporter), tombs_count(w->tombs),
-		(unsigned long long)mem_taken());
+	json_add_u64(out, "leases", lease_count(w->leases));
+	json_add_u64(out, "jobs", (uint64_t)load.running + load.queued);
+	json_add_u64(out, "pulls", importer_pulls(w->importer));
+	json_add_u64(out, "peers", importer_peers(w->importer));
+	json_add_u64(out, "links", exporter_links(w->exporter));
+	json_add_u64(out, "tombstones", tombs_count(w->tombs));
+	json_add_u64(out, "request_bytes", mem_taken());
 }
 
-static void put_doctor(struct worker *w, struct sink *out)
+static void put_doctor(struct worker *w, struct json_out *out)
 {
 	struct sink table;
 
 	sink_init(&table, 1u << 20);
 	engine_report(w->engine, &table);
-	sink_str(out, "{\"kernels\":");
-	put_text(out, sink_cstr(&table));
-	sink_str(out, "}");
+	json_name(out, "kernels");
+	json_put_pieces(out, sink_bytes(&table));
 	sink_release(&table);
 }
 
@@ -127,13 +115,17 @@ status report_answer(
 {
 	static const struct {
 		const char *what;
-		void (*put)(struct worker *w, struct sink *out);
+		void (*put)(struct worker *w, struct json_out *out);
 	} answers[] = {
 		{"status", put_status}, {"pools", put_pools}, {"doctor", put_doctor}};
+	struct json_out json;
 
 	for (size_t i = 0; i < COUNT(answers); i++)
 		if (bytes_eq(what, bytes_of_str(answers[i].what))) {
-			answers[i].put(w, out);
+			json_out_init(&json, out);
+			json_open(&json, '{');
+			answers[i].put(w, &json);
+			json_close(&json);
 			return ST_OK;
 		}
 	return err_set(err, ST_INVALID, "ask '%.*s': status, pools or doctor",

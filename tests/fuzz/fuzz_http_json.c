@@ -44,8 +44,7 @@ static void check_gen(bool ok, struct gen_request *req, const struct api_error *
 	check(req->n_prompt_logprobs <= API_LOGPROBS_MAX);
 	check(req->presence >= -2 && req->presence <= 2);
 	check(req->frequency >= -2 && req->frequency <= 2 && req->repetition >= 0);
-	check((req->kind == GEN_CHAT) == (req->render != NULL));
-	check((req->kind == GEN_COMPLETION) == (req->n_prompts > 0));
+	check((req->render != NULL) == (req->n_prompts == 0));
 	check(!req->has_max_tokens || req->max_tokens > 0 || req->echo);
 	check(req->temperature >= 0 && req->temperature <= 2);
 	check(req->top_p >= 0 && req->top_p <= 1);

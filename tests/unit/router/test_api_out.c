@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
+#include "common/base/json_write.h"
 #include "common/base/mem.h"
-#include "router/api_out.h"
-#include "router/put_json.h"
+#include "router/format.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -92,7 +92,7 @@ static void a_chat_answer_has_its_members(void **state)
 
 	(void)state;
 	sink_init(&s, 1 << 16);
-	out_chat(&s, &head, choices, 2, &usage);
+	format_chat.whole(&s, &head, choices, 2, &usage);
 	check_whole(&s,
 		"{" HEAD("chat.completion") ",'choices':[{'index':0,'message':"
 					    "{'role':'assistant','content':'hi','"
@@ -114,29 +114,29 @@ static void a_chat_stream_has_its_chunks(void **state)
 
 	(void)state;
 	sink_init(&s, 1 << 16);
-	out_chat_role(&s, &head, 0);
+	format_chat.first(&s, &head, 0);
 	check_event(&s, CHUNK("{'index':0,'delta':{'role':'assistant','content':''},"
 			      "'logprobs':null,'finish_reason':null}"));
-	out_chat_delta(&s, &head, 0, true, BYTES_STR("th\nink"));
+	format_chat.delta(&s, &head, 0, true, BYTES_STR("th\nink"));
 	check_event(&s, CHUNK("{'index':0,'delta':{'reasoning':'th\\nink',"
 			      "'reasoning_content':'th\\nink'},'logprobs':null,"
 			      "'finish_reason':null}"));
-	out_chat_delta(&s, &head, 3, false, BYTES_STR("x"));
+	format_chat.delta(&s, &head, 3, false, BYTES_STR("x"));
 	check_event(&s, CHUNK("{'index':3,'delta':{'content':'x'},'logprobs':null,"
 			      "'finish_reason':null}"));
-	out_chat_finish(
+	format_chat.finish(
 		&s, &head, 0, ANSWER_STOP, (struct out_stop){BYTES_STR("END"), -1});
 	check_event(&s, CHUNK("{'index':0,'delta':{},'logprobs':null,"
 			      "'finish_reason':'stop','stop_reason':'END'}"));
-	out_chat_usage(&s, &head, &usage);
+	format_chat.usage(&s, &head, &usage);
 	check_event(&s, "{" HEAD("chat.completion.chunk") ",'choices':[]," USAGE "}");
 	each.usage = &usage;
-	out_chat_delta(&s, &each, 0, false, BYTES_STR("x"));
+	format_chat.delta(&s, &each, 0, false, BYTES_STR("x"));
 	check_event(&s,
 		"{" HEAD("chat.completion.chunk") ",'choices':[{'index':0,'delta':"
 						  "{'content':'x'},'logprobs':null,'"
 						  "finish_reason':null}]," USAGE "}");
-	out_sse_done(&s);
+	format_chat.done(&s);
 	assert_string_equal(sink_cstr(&s), "data: [DONE]\n\n");
 	sink_reset(&s);
 	out_sse_keepalive(&s);
@@ -154,18 +154,18 @@ static void a_completion_has_its_members(void **state)
 
 	(void)state;
 	sink_init(&s, 1 << 16);
-	out_completion(&s, &head, choices, 1, &usage);
+	format_completion.whole(&s, &head, choices, 1, &usage);
 	check_whole(&s, "{" HEAD("text_completion") ",'choices':[{'index':0,'text':'a',"
 						    "'logprobs':null,'finish_reason':'"
 						    "length','stop_reason':null}]"
 						    "," USAGE "}");
-	out_completion_delta(&s, &head, 1, BYTES_STR("b"));
+	format_completion.delta(&s, &head, 1, false, BYTES_STR("b"));
 	check_event(&s, TEXT_CHUNK("{'index':1,'text':'b','logprobs':null,"
 				   "'finish_reason':null}"));
-	out_completion_finish(&s, &head, 1, ANSWER_STOP, OUT_STOP_NONE);
+	format_completion.finish(&s, &head, 1, ANSWER_STOP, OUT_STOP_NONE);
 	check_event(&s, TEXT_CHUNK("{'index':1,'text':'','logprobs':null,"
 				   "'finish_reason':'stop','stop_reason':null}"));
-	out_completion_usage(&s, &head, &usage);
+	format_completion.usage(&s, &head, &usage);
 	check_event(&s, "{" HEAD("text_completion") ",'choices':[]," USAGE "}");
 	sink_release(&s);
 }
@@ -190,7 +190,7 @@ static void errors_have_openais_shape(void **state)
 			"'type':'invalid_request_error','param':'messages[0]',"
 			"'code':'invalid_value'}}");
 	api_error_set(&e, 500, NULL, NULL, "oh");
-	out_sse_error(&s, &e);
+	format_chat.error_event(&s, &e);
 	check_event(&s, "{'error':{'message':'oh','type':'server_error','param':null,"
 			"'code':null}}");
 	for (size_t i = 0; i < COUNT(types); i++) {
@@ -237,6 +237,7 @@ static void models_and_tokens_have_their_members(void **state)
 static void every_character_survives_escaping(void **state)
 {
 	struct sink text, json;
+	struct json_out w;
 
 	(void)state;
 	sink_init(&text, 1 << 24);
@@ -264,7 +265,8 @@ static void every_character_survives_escaping(void **state)
 		}
 		sink_put(&text, u, n);
 	}
-	put_json_string(&json, sink_bytes(&text));
+	json_out_init(&w, &json);
+	json_put_bytes(&w, sink_bytes(&text));
 	for (size_t i = 0; i < json.len; i++)
 		assert_true(json.at[i] >= 0x20 && json.at[i] != 0x7F);
 	assert_null(strstr(sink_cstr(&json), "\u2028"));
@@ -279,11 +281,6 @@ static void every_character_survives_escaping(void **state)
 		assert_memory_equal(json_string_value(v), text.at, text.len);
 		json_decref(v);
 	}
-	sink_reset(&json);
-	put_json_f64(&json, 0.1);
-	put_json_f64(&json, NAN);
-	put_json_f64(&json, -INFINITY);
-	assert_string_equal(sink_cstr(&json), "0.10000000000000001nullnull");
 	sink_release(&json);
 	sink_release(&text);
 	assert_int_equal(mem_taken(), 0);
@@ -294,12 +291,12 @@ static void ids_are_distinct_and_say_their_kind(void **state)
 	char a[OUT_ID_BYTES], b[OUT_ID_BYTES];
 
 	(void)state;
-	out_id_make(a, GEN_CHAT);
-	out_id_make(b, GEN_CHAT);
+	out_id_make(a, format_chat.id_prefix);
+	out_id_make(b, format_chat.id_prefix);
 	assert_memory_equal(a, "chatcmpl-", 9);
 	assert_int_equal(strlen(a), 9 + 32);
 	assert_string_not_equal(a, b);
-	out_id_make(b, GEN_COMPLETION);
+	out_id_make(b, format_completion.id_prefix);
 	assert_memory_equal(b, "cmpl-", 5);
 }
 
@@ -309,39 +306,41 @@ static void an_answer_that_does_not_fit_is_marked(void **state)
 
 	(void)state;
 	sink_init(&s, 100);
-	out_chat_delta(&s, &head, 0, false, BYTES_STR("x"));
+	format_chat.delta(&s, &head, 0, false, BYTES_STR("x"));
 	assert_true(s.full);
 	sink_release(&s);
 }
 
-/* Bytes of a token need not be text; a text that found no room is never passed on short.
- */
-static void bytes_of_a_token_are_shown_whole_or_not_at_all(void **state)
+/* Each dialect has its path, its ids and its errors; other paths have OpenAI's errors. */
+static void a_path_leads_to_its_dialect(void **state)
 {
-	struct bytes odd = BYTES_STR("a\xE2\x82"
-				     "b\xFF");
-	uint64_t before = mem_taken();
-	struct sink out;
+	struct api_error e;
+	struct sink s, own;
 
 	(void)state;
-	sink_init(&out, 64);
-	put_json_bytes(&out, odd);
-	assert_false(out.full);
-	assert_string_equal(sink_cstr(&out), "\"a\xEF\xBF\xBD"
-					     "b\xEF\xBF\xBD\"");
-	sink_reset(&out);
-	mem_budget(mem_taken()); /* none is left for the text on its way */
-	put_json_bytes(&out, odd);
-	mem_budget(UINT64_C(1) << 30);
-	assert_true(out.full);
-	sink_release(&out);
-	assert_int_equal(mem_taken(), before);
+	assert_ptr_equal(format_of("/v1/chat/completions"), &format_chat);
+	assert_ptr_equal(format_of("/v1/completions"), &format_completion);
+	assert_null(format_of("/v1/completions/"));
+	assert_null(format_of("/tokenize"));
+	api_error_set(&e, 400, "x", NULL, "y");
+	sink_init(&s, 1000);
+	sink_init(&own, 1000);
+	format_error(&s, "/v1/completions", &e);
+	format_completion.error(&own, &e);
+	assert_string_equal(sink_cstr(&s), sink_cstr(&own));
+	sink_reset(&s);
+	sink_reset(&own);
+	format_error(&s, "/other", &e);
+	out_error(&own, &e);
+	assert_string_equal(sink_cstr(&s), sink_cstr(&own));
+	sink_release(&s);
+	sink_release(&own);
 }
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes_of_a_token_are_shown_whole_or_not_at_all),
+		cmocka_unit_test(a_path_leads_to_its_dialect),
 		cmocka_unit_test(a_chat_answer_has_its_members),
 		cmocka_unit_test(a_chat_stream_has_its_chunks),
 		cmocka_unit_test(a_completion_has_its_members),

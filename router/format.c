@@ -1,0 +1,24 @@
+/* The dialects. */
+#include "router/format.h"
+
+#include <string.h>
+
+static const struct answer_format *const formats[] = {&format_chat, &format_completion};
+
+const struct answer_format *format_of(const char *path)
+{
+	for (size_t i = 0; i < COUNT(formats); i++)
+		if (strcmp(path, formats[i]->path) == 0)
+			return formats[i];
+	return NULL;
+}
+
+void format_error(struct sink *out, const char *path, const struct api_error *e)
+{
+	const struct answer_format *format = format_of(path);
+
+	if (format != NULL)
+		format->error(out, e);
+	else
+		out_error(out, e);
+}

@@ -1,0 +1,128 @@
+/* /v1/chat/completions: its answers and events. */
+#include "router/format.h"
+#include "router/out_openai.h"
+
+#define CHUNK "chat.completion.chunk"
+
+/* Both names for the same text: clients disagree on which they read. */
+static void put_reasoning(struct json_out *w, struct bytes text)
+{
+	json_add_bytes(w, "reasoning", text);
+	json_add_bytes(w, "reasoning_content", text);
+}
+
+static void put_choice(struct json_out *w, const struct out_choice *c)
+{
+	json_open(w, '{');
+	json_add_u64(w, "index", c->index);
+	json_name(w, "message");
+	json_open(w, '{');
+	json_add_text(w, "role", "assistant");
+	if (c->content.at != NULL)
+		json_add_bytes(w, "content", c->content);
+	else
+		json_add_null(w, "content");
+	if (c->reasoning.at != NULL)
+		put_reasoning(w, c->reasoning);
+	json_close(w);
+	openai_finish(w, c->logprobs, c->finish);
+	openai_stop(w, c->stop);
+	json_close(w);
+}
+
+static void whole(struct sink *out, const struct out_head *head,
+	const struct out_choice *choices, size_t n, const struct out_usage *usage)
+{
+	struct json_out w;
+
+	json_out_init(&w, out);
+	openai_open(&w, head, "chat.completion");
+	for (size_t i = 0; i < n; i++)
+		put_choice(&w, &choices[i]);
+	json_close(&w);
+	if (n > 0)
+		openai_prompt_logprobs(&w, choices[0].prompt_logprobs);
+	openai_usage(&w, usage);
+	json_close(&w);
+}
+
+/* A chunk with one choice, up to and with the brace of its delta. */
+static void open_delta(
+	struct json_out *w, struct sink *out, const struct out_head *head, uint32_t index)
+{
+	openai_begin(w, out, head, CHUNK);
+	json_open(w, '{');
+	json_add_u64(w, "index", index);
+	json_name(w, "delta");
+	json_open(w, '{');
+}
+
+static void close_delta(struct json_out *w, const struct out_head *head)
+{
+	json_close(w);
+	openai_finish(w, head->logprobs, ANSWER_OPEN);
+	json_close(w);
+	openai_end(w, head->usage);
+}
+
+static void first(struct sink *out, const struct out_head *head, uint32_t index)
+{
+	struct json_out w;
+
+	open_delta(&w, out, head, index);
+	json_add_text(&w, "role", "assistant");
+	json_add_text(&w, "content", "");
+	close_delta(&w, head);
+}
+
+static void delta(struct sink *out, const struct out_head *head, uint32_t index,
+	bool reasoning, struct bytes text)
+{
+	struct json_out w;
+
+	open_delta(&w, out, head, index);
+	if (reasoning)
+		put_reasoning(&w, text);
+	else
+		json_add_bytes(&w, "content", text);
+	close_delta(&w, head);
+}
+
+static void finish(struct sink *out, const struct out_head *head, uint32_t index,
+	enum out_finish how, struct out_stop stop)
+{
+	struct json_out w;
+
+	open_delta(&w, out, head, index);
+	json_close(&w);
+	openai_finish(&w, head->logprobs, how);
+	openai_stop(&w, stop);
+	json_close(&w);
+	openai_end(&w, head->usage);
+}
+
+static void usage_chunk(
+	struct sink *out, const struct out_head *head, const struct out_usage *usage)
+{
+	struct json_out w;
+
+	openai_begin(&w, out, head, CHUNK);
+	openai_end(&w, usage);
+}
+
+const struct answer_format format_chat = {
+	.path = "/v1/chat/completions",
+	.id_prefix = "chatcmpl-",
+	.takes_messages = true,
+	.max_tokens = UINT32_MAX,
+	.parse = api_parse_chat,
+	.whole = whole,
+	.first = first,
+	.delta = delta,
+	.finish = finish,
+	.usage = usage_chunk,
+	.done = openai_done,
+	.logprobs = out_logprobs_chat,
+	.error = out_error,
+	.error_event = openai_error_event,
+};

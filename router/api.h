@@ -66,6 +66,7 @@ struct gen_request {
 	size_t n_prompts;
 
 	bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_min_p, has_seed;
+	bool has_presence, has_frequency, has_repetition, has_min_tokens;
 	bool has_thinking; /* chat_template_kwargs.enable_thinking was given */
 	bool thinking;
 	bool stream;
@@ -82,7 +83,7 @@ struct gen_request {
 	struct stop_set stop; /* n = 0: none */
 
 	double presence, frequency; /* -2 .. 2 */
-	double repetition;          /* > 0; 0: not given */
+	double repetition;          /* > 0; 0: off */
 	uint64_t min_tokens;
 	uint32_t *stop_token_ids; /* n_stop_token_ids */
 	size_t n_stop_token_ids;

@@ -26,14 +26,12 @@ static bool refuse(struct api_error *e, const char *param, const char *text)
 static bool parse_penalties(
 	const struct json *object, struct gen_request *req, struct api_error *e)
 {
-	bool given;
-
 	return api_json_f64(object, "presence_penalty", &penalty_range, &req->presence,
-		       &given, e) &&
+		       &req->has_presence, e) &&
 	       api_json_f64(object, "frequency_penalty", &penalty_range, &req->frequency,
-		       &given, e) &&
+		       &req->has_frequency, e) &&
 	       api_json_f64(object, "repetition_penalty", &repetition_range,
-		       &req->repetition, &given, e);
+		       &req->repetition, &req->has_repetition, e);
 }
 
 /* "17", nothing else. */
@@ -100,7 +98,8 @@ static bool parse_min_tokens(
 {
 	int64_t n = 0;
 
-	if (!api_json_int(object, "min_tokens", &min_tokens_range, &n, NULL, e))
+	if (!api_json_int(
+		    object, "min_tokens", &min_tokens_range, &n, &req->has_min_tokens, e))
 		return false;
 	req->min_tokens = (uint64_t)n;
 	if (req->has_max_tokens && req->min_tokens > req->max_tokens)

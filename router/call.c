@@ -103,8 +103,9 @@ static void prepare(struct call *call, struct choice *c)
 	struct gen_request *gen = &call->gen;
 	struct prepare_source s = {
 		.explicit_max = gen->has_max_tokens,
-		.max_tokens =
-			gen->has_max_tokens ? gen->max_tokens : call->format->max_tokens,
+		.max_tokens = gen->has_max_tokens || gen->max_tokens > 0
+				      ? gen->max_tokens
+				      : call->format->max_tokens,
 	};
 
 	if (gen->render != NULL) {
@@ -297,7 +298,10 @@ void call_parsed(struct call *call, const struct api_error *bad)
 		return;
 	}
 	call->stream = call->gen.stream;
-	api_defaults_apply(&rt->defaults, &call->gen);
+	if (!api_defaults_apply(&rt->defaults, &call->gen, &e)) {
+		call_fail(call, &e, false);
+		return;
+	}
 	/* A replay elsewhere must draw the same numbers. */
 	if (!call->gen.has_seed)
 		call->gen.seed = (int64_t)rng_entropy64();

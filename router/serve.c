@@ -202,7 +202,12 @@ static status start_model(struct router *rt, struct err *err)
 	api_defaults_plain(&rt->defaults);
 	if (strcmp(rt->conf->generation_config, "none") == 0)
 		return ST_OK;
-	return api_defaults_load(&rt->defaults, rt->conf->model, err);
+	st = api_defaults_load(
+		&rt->defaults, rt->conf->model, tokenizer_n_tokens(rt->tokenizer), err);
+	if (st == ST_OK && rt->defaults.unheard[0] != 0)
+		log_warn("generation_config.json asks for what is not done here: %s",
+			rt->defaults.unheard);
+	return st;
 }
 
 static status start_template(struct router *rt, struct err *err)

@@ -1,6 +1,7 @@
 """What a client may ask of drawing, through the whole cluster: logprobs against the golden
 logits, penalties and bias against their definition, stops, seeds, several choices."""
 import collections
+import json
 import math
 import pathlib
 import sys
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from cluster import CONVERSATIONS, Cluster, Stream, chat_body, in_parallel, wait_for
+from cluster import CONVERSATIONS, ROOT, Cluster, Stream, chat_body, in_parallel, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
 import stfile  # noqa: E402
@@ -371,3 +372,32 @@ def test_a_replay_draws_and_penalises_as_if_nothing_had_happened(build, tmp_path
             assert all(near(x, y) for x, y in zip(a["logprobs"]["token_logprobs"], b["logprobs"]["token_logprobs"]))
         assert c.metric("baton_replays_total") >= 1
         wait_for(c.ready, 20)
+
+
+def test_the_models_own_defaults_draw_as_a_request_that_says_them(build, cluster, tmp_path):
+    """generation_config.json with penalties, lengths, suppressed tokens, and a member that is not done."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for path in (ROOT / "deploy/demo-model").iterdir():
+        if path.name != "generation_config.json":
+            (model / path.name).symlink_to(path)
+    row = CONVERSATIONS[0]
+    first = row["greedy_ids"][0]
+    said = {"repetition_penalty": 1.7, "presence_penalty": 1.5, "frequency_penalty": -0.5, "temperature": 0.9,
+            "top_k": 40, "top_p": 0.9}
+    own = json.loads((ROOT / "deploy/demo-model/generation_config.json").read_text())
+    own.update(said, max_new_tokens=24, min_new_tokens=20, suppress_tokens=[first], num_beams=4)
+    (model / "generation_config.json").write_text(json.dumps(own))
+    body = {"model": "demo", "prompt": row["prompt_ids"], "seed": 11}
+    want = cluster.post("/v1/completions", dict(body, **said, max_tokens=24, min_tokens=20,
+                                                logit_bias={str(first): -100})).json()
+    plain = cluster.post("/v1/completions", dict(body, max_tokens=24)).json()
+    with Cluster(tmp_path, build, model=model) as c:
+        got = c.post("/v1/completions", body).json()
+        again = c.post("/v1/completions", dict(body, repetition_penalty=1, presence_penalty=0, frequency_penalty=0,
+                                               min_tokens=0, temperature=0.6, top_k=20, top_p=0.95,
+                                               logit_bias={str(first): 0})).json()
+        assert c.log("r0").count('asks for what is not done here: "num_beams" 4') == 1
+    assert got["choices"][0]["text"] == want["choices"][0]["text"] != plain["choices"][0]["text"]
+    assert got["usage"]["completion_tokens"] == want["usage"]["completion_tokens"]
+    assert again["choices"][0]["text"] == plain["choices"][0]["text"]

@@ -99,6 +99,8 @@ static void words_addresses_and_names_are_refused_by_their_key(void **state)
 
 /* ---- generation_config.json ---- */
 
+#define N_VOCAB 100u
+
 static char dir[64];
 
 static int make_dir(void **state)
@@ -141,7 +143,7 @@ static struct api_defaults load(const char *text)
 	api_defaults_plain(&d);
 	if (text != NULL)
 		write_file(text);
-	if (api_defaults_load(&d, dir, &err) != ST_OK)
+	if (api_defaults_load(&d, dir, N_VOCAB, &err) != ST_OK)
 		fail_msg("%s", err.text);
 	return d;
 }
@@ -162,13 +164,64 @@ static void the_file_gives_what_a_request_leaves_open(void **state)
 		     " \"min_p\": 0.25, \"do_sample\": true}");
 	struct gen_request req = {
 		.has_temperature = true, .temperature = 0.75, .has_min_p = true};
+	struct api_error e;
 
 	(void)state;
 	assert_true(d.temperature == 0.5 && d.top_p == 1 && d.min_p == 0.25);
 	assert_int_equal(d.top_k, 20);
-	api_defaults_apply(&d, &req);
+	assert_true(api_defaults_apply(&d, &req, &e));
 	assert_true(req.temperature == 0.75 && req.min_p == 0 && req.top_p == 1);
 	assert_int_equal(req.top_k, 20);
+}
+
+static void every_member_of_the_file_is_applied_or_named(void **state)
+{
+	struct api_defaults d =
+		load("{\"repetition_penalty\": 1.5, \"presence_penalty\": 0.5,"
+		     " \"frequency_penalty\": -1, \"max_new_tokens\": 40,"
+		     " \"min_new_tokens\": 3, \"suppress_tokens\": [7, 9, 7],"
+		     " \"eos_token_id\": [1], \"pad_token_id\": 0, \"use_cache\": true,"
+		     " \"transformers_version\": \"5.0\", \"num_beams\": 1,"
+		     " \"no_repeat_ngram_size\": 0, \"bad_words_ids\": null,"
+		     " \"time_step_limit\": [0, Infinity], \"no_repeat\\u0000\": 1,"
+		     " \"length_penalty\": 0.8, \"forced_eos_token_id\": 2}");
+	struct gen_request open = {0}, given = {.has_repetition = true,
+					       .repetition = 1,
+					       .has_presence = true,
+					       .has_frequency = true,
+					       .has_max_tokens = true,
+					       .max_tokens = 2};
+	struct api_error e;
+
+	(void)state;
+	assert_string_equal(d.unheard,
+		"\"time_step_limit\" [0,Infinity], \"no_repeat\\u0000\" 1, "
+		"\"length_penalty\" 0.8, \"forced_eos_token_id\" 2");
+	assert_true(api_defaults_apply(&d, &open, &e));
+	assert_true(
+		open.repetition == 1.5 && open.presence == 0.5 && open.frequency == -1);
+	assert_int_equal(open.max_tokens, 40);
+	assert_false(open.has_max_tokens);
+	assert_int_equal(open.min_tokens, 3);
+	assert_int_equal(open.n_bias, 2);
+	assert_int_equal(open.bias[0].token, 7);
+	assert_int_equal(open.bias[1].token, 9);
+	assert_true(open.bias[1].add == -100);
+	gen_request_release(&open);
+	given.bias = mem_take(1, sizeof(*given.bias));
+	given.bias[0] = (struct gen_bias){9, 5};
+	given.n_bias = 1;
+	assert_true(api_defaults_apply(&d, &given, &e));
+	assert_true(given.repetition == 1 && given.presence == 0 && given.frequency == 0);
+	assert_int_equal(given.max_tokens, 2);
+	assert_int_equal(given.min_tokens, 2);
+	assert_int_equal(given.n_bias, 2);
+	assert_true(given.bias[0].add == 5);
+	assert_int_equal(given.bias[1].token, 7);
+	given.n_bias = API_BIAS_MAX;
+	assert_false(api_defaults_apply(&d, &given, &e));
+	assert_string_equal(e.param, "logit_bias");
+	gen_request_release(&given);
 }
 
 static void a_file_that_does_not_sample_is_greedy(void **state)
@@ -187,6 +240,18 @@ static void values_that_no_request_could_have_are_refused_by_name(void **state)
 		{"{\"top_p\": 0}", "top_p 0"},
 		{"{\"min_p\": 2}", "min_p 2"},
 		{"{\"top_k\": -2}", "top_k -2"},
+		{"{\"temperature\": Infinity}", "temperature Infinity"},
+		{"{\"top_k\": 1.5}", "top_k 1.5"},
+		{"{\"repetition_penalty\": 0}", "repetition_penalty 0"},
+		{"{\"presence_penalty\": 3}", "presence_penalty 3"},
+		{"{\"frequency_penalty\": NaN}", "frequency_penalty NaN"},
+		{"{\"max_new_tokens\": 0}", "max_new_tokens 0"},
+		{"{\"max_new_tokens\": 1e400}", "max_new_tokens 1e400"},
+		{"{\"max_new_tokens\": 2, \"min_new_tokens\": 3}", "min_new_tokens"},
+		{"{\"suppress_tokens\": [100]}", "suppress_tokens 100"},
+		{"{\"suppress_tokens\": 5}", "suppress_tokens 5"},
+		{"{\"do_sample\": 1}", "do_sample 1"},
+		{"[]", "not a JSON object"},
 		{"{", "generation_config.json"},
 	};
 	struct api_defaults d;
@@ -195,7 +260,7 @@ static void values_that_no_request_could_have_are_refused_by_name(void **state)
 	(void)state;
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		write_file(rows[i][0]);
-		assert_int_not_equal(api_defaults_load(&d, dir, &err), ST_OK);
+		assert_int_not_equal(api_defaults_load(&d, dir, N_VOCAB, &err), ST_OK);
 		if (strstr(err.text, rows[i][1]) == NULL)
 			fail_msg("'%s' does not say '%s'", err.text, rows[i][1]);
 	}
@@ -211,6 +276,7 @@ int main(void)
 		cmocka_unit_test(words_addresses_and_names_are_refused_by_their_key),
 		IN_DIR(a_model_without_the_file_has_the_plain_defaults),
 		IN_DIR(the_file_gives_what_a_request_leaves_open),
+		IN_DIR(every_member_of_the_file_is_applied_or_named),
 		IN_DIR(a_file_that_does_not_sample_is_greedy),
 		IN_DIR(values_that_no_request_could_have_are_refused_by_name),
 	};

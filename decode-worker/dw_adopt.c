@@ -100,7 +100,6 @@ static status keep_past(struct dw_job *j, const struct msg_adopt *m, struct err 
 static status fill_job(
 	struct dw *d, struct dw_job *j, const struct msg_adopt *m, struct err *err)
 {
-	struct sampling s = SAMPLING_OF(m);
 	uint32_t n_gen = (uint32_t)wire_count(m->generated, uint32_t);
 	uint64_t n_answer = MIN(m->max_tokens, (uint64_t)d->w->len_max - m->n_prompt);
 	status st;
@@ -128,7 +127,7 @@ static status fill_job(
 	if (j->src_pages == NULL || j->pages == NULL)
 		return err_set(err, ST_LIMIT, "no request memory");
 	memcpy(j->src_pages, m->pages.at, m->pages.len);
-	st = sampling_make(&j->draw, &s, m->n_prompt, d->w->n_valid, err);
+	st = sampling_make(&j->draw, &m->draw, m->n_prompt, d->w->n_valid, err);
 	if (st == ST_OK)
 		st = keep_past(j, m, err);
 	if (st != ST_OK)

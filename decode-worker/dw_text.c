@@ -43,7 +43,7 @@ status dw_text_init(struct dw_text *x, const struct tokenizer *t,
 	bool ignore_eos = m->has_ignore_eos && m->ignore_eos;
 	status st;
 
-	*x = (struct dw_text){.n_unread = (uint32_t)m->min_tokens};
+	*x = (struct dw_text){.n_unread = (uint32_t)m->draw.min_tokens};
 	for (size_t i = 0; i < n; i++) {
 		uint32_t id = wire_u32(m->stop_ids, i);
 

@@ -47,9 +47,8 @@ static bool queue_full(const struct pw *p, uint32_t n_ids)
 static status fill_job(
 	struct pw *p, struct pw_job *j, const struct msg_prefill *m, struct err *err)
 {
-	struct sampling s = SAMPLING_OF(m);
 	uint32_t n = (uint32_t)wire_count(m->ids, uint32_t);
-	uint32_t n_tops = (uint32_t)(m->n * s.top_logprobs);
+	uint32_t n_tops = (uint32_t)(m->n * m->draw.top_logprobs);
 	status st;
 
 	*j = (struct pw_job){.state = PW_QUEUED,
@@ -61,7 +60,7 @@ static status fill_job(
 		.score = m->has_prompt_logprobs,
 		.score_top = (uint32_t)m->prompt_logprobs,
 		.arrived_ns = clock_ns()};
-	st = sampling_make(&j->draw, &s, m->n_prompt, p->w->n_valid, err);
+	st = sampling_make(&j->draw, &m->draw, m->n_prompt, p->w->n_valid, err);
 	if (st != ST_OK)
 		return st;
 	j->draw.how.choice = (uint32_t)m->choice;

@@ -6,6 +6,7 @@
 #include "common/base/bytes.h"
 #include "common/base/err.h"
 #include "common/model/stop.h"
+#include "common/wire/wire.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -36,11 +37,6 @@ void api_error_set(struct api_error *e, unsigned http, const char *code,
 #define API_LOGPROBS_MAX 20u
 #define API_SCORED_MAX   32768u /* tokens of a prompt whose logprobs are given */
 
-struct gen_bias {
-	uint32_t token;
-	float add; /* -100 .. 100 */
-};
-
 /* One prompt of /v1/completions: text, or ids. Both NULL never; n counts ids, len bytes.
  */
 struct gen_prompt {
@@ -65,6 +61,7 @@ struct gen_request {
 	struct gen_prompt *prompts; /* completion: n_prompts >= 1 */
 	size_t n_prompts;
 
+	/* has_X false: the member was absent. */
 	bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_min_p, has_seed;
 	bool has_presence, has_frequency, has_repetition, has_min_tokens;
 	bool has_thinking; /* chat_template_kwargs.enable_thinking was given */
@@ -74,23 +71,18 @@ struct gen_request {
 	bool usage_each; /* stream_options.continuous_usage_stats */
 	bool ignore_eos;
 	uint64_t max_tokens; /* >= 1, or 0 with echo; max_completion_tokens wins */
-	double temperature;  /* 0 .. 2 */
-	double top_p;        /* (0, 1] */
-	double min_p;        /* [0, 1] */
-	uint32_t top_k;      /* 0: off (-1 and 0 in the request) */
-	int64_t seed;
+	/* As the workers get it: temperature 0 .. 2, top_p (0, 1], min_p [0, 1], top_k 0:
+	 * off, presence and frequency -2 .. 2, repetition > 0 or 0: off. bias and bans
+	 * are set by call_draw.c. */
+	struct wire_sampling draw;
 	uint32_t n;           /* choices of each prompt, 1 .. API_CHOICES_MAX */
 	struct stop_set stop; /* n = 0: none */
 
-	double presence, frequency; /* -2 .. 2 */
-	double repetition;          /* > 0; 0: off */
-	uint64_t min_tokens;
 	uint32_t *stop_token_ids; /* n_stop_token_ids */
 	size_t n_stop_token_ids;
-	struct gen_bias *bias; /* n_bias */
+	struct wire_bias *bias; /* n_bias; -100 .. 100 */
 	size_t n_bias;
-	bool logprobs; /* of each token, with the top_logprobs likeliest */
-	uint32_t top_logprobs;
+	bool logprobs; /* of each token, with draw.top_logprobs likeliest */
 	bool prompt_logprobs;
 	uint32_t n_prompt_logprobs;
 	bool echo; /* completions: the prompt comes first */

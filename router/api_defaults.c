@@ -294,7 +294,7 @@ static bool has_bias(const struct gen_request *req, uint32_t id)
 static bool apply_suppress(
 	const struct api_defaults *d, struct gen_request *req, struct api_error *e)
 {
-	struct gen_bias *grown;
+	struct wire_bias *grown;
 
 	if (d->n_suppress == 0)
 		return true;
@@ -315,7 +315,7 @@ static bool apply_suppress(
 	for (uint32_t i = 0; i < d->n_suppress; i++)
 		if (!has_bias(req, d->suppress[i]))
 			req->bias[req->n_bias++] =
-				(struct gen_bias){d->suppress[i], BIAS_BAN};
+				(struct wire_bias){d->suppress[i], BIAS_BAN};
 	return true;
 }
 
@@ -323,25 +323,25 @@ bool api_defaults_apply(
 	const struct api_defaults *d, struct gen_request *req, struct api_error *e)
 {
 	if (!req->has_temperature)
-		req->temperature = d->temperature;
+		req->draw.temperature = d->temperature;
 	if (!req->has_top_p)
-		req->top_p = d->top_p;
+		req->draw.top_p = d->top_p;
 	if (!req->has_min_p)
-		req->min_p = d->min_p;
+		req->draw.min_p = d->min_p;
 	if (!req->has_top_k)
-		req->top_k = d->top_k;
+		req->draw.top_k = d->top_k;
 	if (!req->has_presence)
-		req->presence = d->presence;
+		req->draw.presence = d->presence;
 	if (!req->has_frequency)
-		req->frequency = d->frequency;
+		req->draw.frequency = d->frequency;
 	if (!req->has_repetition)
-		req->repetition = d->repetition;
+		req->draw.repetition = d->repetition;
 	if (!req->has_max_tokens)
 		req->max_tokens = d->max_tokens;
 	/* A short answer was asked for: that stands. */
 	if (!req->has_min_tokens)
-		req->min_tokens = req->max_tokens > 0 || req->has_max_tokens
-					  ? MIN(d->min_tokens, req->max_tokens)
-					  : d->min_tokens;
+		req->draw.min_tokens = req->max_tokens > 0 || req->has_max_tokens
+					       ? MIN(d->min_tokens, req->max_tokens)
+					       : d->min_tokens;
 	return apply_suppress(d, req, e);
 }

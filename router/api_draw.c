@@ -26,12 +26,12 @@ static bool refuse(struct api_error *e, const char *param, const char *text)
 static bool parse_penalties(
 	const struct json *object, struct gen_request *req, struct api_error *e)
 {
-	return api_json_f64(object, "presence_penalty", &penalty_range, &req->presence,
-		       &req->has_presence, e) &&
-	       api_json_f64(object, "frequency_penalty", &penalty_range, &req->frequency,
-		       &req->has_frequency, e) &&
+	return api_json_f64(object, "presence_penalty", &penalty_range,
+		       &req->draw.presence, &req->has_presence, e) &&
+	       api_json_f64(object, "frequency_penalty", &penalty_range,
+		       &req->draw.frequency, &req->has_frequency, e) &&
 	       api_json_f64(object, "repetition_penalty", &repetition_range,
-		       &req->repetition, &req->has_repetition, e);
+		       &req->draw.repetition, &req->has_repetition, e);
 }
 
 /* "17", nothing else. */
@@ -67,7 +67,7 @@ static bool parse_bias(
 		return api_json_no_memory(e);
 	json_each_member(key, bias)
 	{
-		struct gen_bias *b = &req->bias[req->n_bias];
+		struct wire_bias *b = &req->bias[req->n_bias];
 		double add;
 
 		if (!key_id(json_text(key), &b->token) || !json_f64(key + 1, &add) ||
@@ -101,8 +101,8 @@ static bool parse_min_tokens(
 	if (!api_json_int(
 		    object, "min_tokens", &min_tokens_range, &n, &req->has_min_tokens, e))
 		return false;
-	req->min_tokens = (uint64_t)n;
-	if (req->has_max_tokens && req->min_tokens > req->max_tokens)
+	req->draw.min_tokens = (uint64_t)n;
+	if (req->has_max_tokens && req->draw.min_tokens > req->max_tokens)
 		return refuse(e, "min_tokens", "min_tokens is larger than max_tokens.");
 	return true;
 }
@@ -137,7 +137,7 @@ static bool parse_logprobs(const struct json *object, enum api_where where,
 		if (!api_json_int(
 			    object, "logprobs", &logprobs_range, &n, &req->logprobs, e))
 			return false;
-		req->top_logprobs = (uint32_t)n;
+		req->draw.top_logprobs = (uint64_t)n;
 		return true;
 	}
 	if (!api_json_bool(object, "logprobs", &req->logprobs, NULL, e) ||
@@ -146,7 +146,7 @@ static bool parse_logprobs(const struct json *object, enum api_where where,
 	if (n > 0 && !req->logprobs)
 		return refuse(e, "top_logprobs",
 			"top_logprobs is only allowed when logprobs is true.");
-	req->top_logprobs = (uint32_t)n;
+	req->draw.top_logprobs = (uint64_t)n;
 	return true;
 }
 

@@ -100,7 +100,7 @@ static bool parse_limits(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e)
 {
 	const struct api_int_range *range = &positive;
-	int64_t tokens = 0, top_k = 0;
+	int64_t tokens = 0, top_k = 0, seed = 0;
 
 	if (where == API_IN_COMPLETION && json_is(json_given(object, "echo"), JSON_TRUE))
 		range = &with_echo;
@@ -110,10 +110,11 @@ static bool parse_limits(const struct json *object, enum api_where where,
 			&req->has_max_tokens, e) ||
 		!api_json_int(
 			object, "top_k", &top_k_range, &top_k, &req->has_top_k, e) ||
-		!api_json_int(object, "seed", &any_range, &req->seed, &req->has_seed, e))
+		!api_json_int(object, "seed", &any_range, &seed, &req->has_seed, e))
 		return false;
 	req->max_tokens = (uint64_t)tokens;
-	req->top_k = top_k > 0 ? (uint32_t)top_k : 0;
+	req->draw.top_k = top_k > 0 ? (uint64_t)top_k : 0;
+	req->draw.seed = (uint64_t)seed;
 	return true;
 }
 
@@ -124,12 +125,12 @@ static bool parse_common(const struct json *object, enum api_where where,
 	return api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) &&
 	       api_json_name(object, "model", &req->model, e) &&
 	       parse_limits(object, where, req, e) &&
-	       api_json_f64(object, "temperature", &temperature_range, &req->temperature,
-		       &req->has_temperature, e) &&
-	       api_json_f64(
-		       object, "top_p", &top_p_range, &req->top_p, &req->has_top_p, e) &&
-	       api_json_f64(
-		       object, "min_p", &min_p_range, &req->min_p, &req->has_min_p, e) &&
+	       api_json_f64(object, "temperature", &temperature_range,
+		       &req->draw.temperature, &req->has_temperature, e) &&
+	       api_json_f64(object, "top_p", &top_p_range, &req->draw.top_p,
+		       &req->has_top_p, e) &&
+	       api_json_f64(object, "min_p", &min_p_range, &req->draw.min_p,
+		       &req->has_min_p, e) &&
 	       api_json_bool(object, "ignore_eos", &req->ignore_eos, NULL, e) &&
 	       parse_stream(object, req, e) && parse_stop(object, req, e) &&
 	       api_draw_parse(object, where, req, e);

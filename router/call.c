@@ -304,7 +304,7 @@ void call_parsed(struct call *call, const struct api_error *bad)
 	}
 	/* A replay elsewhere must draw the same numbers. */
 	if (!call->gen.has_seed)
-		call->gen.seed = (int64_t)rng_entropy64();
+		call->gen.draw.seed = rng_entropy64();
 	if (!is_for_us(call, &e) || !call_draw_prepare(call, &e) || !admit(call, &e)) {
 		call_fail(call, &e, false);
 		return;

@@ -88,7 +88,7 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry);
 void call_write_keepalive(struct call *call);
 
 /* call_draw.c: what the client said of drawing */
-/* The list of stop ids. */
+/* The list of stop ids, and gen.draw as workers get it. */
 MUST_CHECK bool call_draw_prepare(struct call *call, struct api_error *e);
 void call_draw_fill(const struct call *call, const struct choice *c, struct request *r);
 void call_draw_release(struct call *call);

@@ -37,10 +37,16 @@ static bool wants_scores(const struct gen_request *gen)
 
 bool call_draw_prepare(struct call *call, struct api_error *e)
 {
-	const struct gen_request *gen = &call->gen;
+	struct gen_request *gen = &call->gen;
 
 	if (!list_stop_ids(call, e))
 		return false;
+	gen->draw.bias = (struct bytes){
+		(const uint8_t *)gen->bias, gen->n_bias * sizeof(*gen->bias)};
+	/* Until min_tokens have come nothing is drawn that would end the answer. */
+	if (gen->draw.min_tokens > 0)
+		gen->draw.bans = (struct bytes){(const uint8_t *)call->stop_ids,
+			call->n_stop_ids * sizeof(*call->stop_ids)};
 	if (!wants_scores(gen))
 		return true;
 	call->prompts = mem_take(MAX(gen->n_prompts, 1u), sizeof(*call->prompts));
@@ -52,18 +58,7 @@ void call_draw_fill(const struct call *call, const struct choice *c, struct requ
 	const struct gen_request *gen = &call->gen;
 	uint32_t k = c->index % gen->n;
 
-	r->temperature = gen->temperature;
-	r->top_p = gen->top_p;
-	r->min_p = gen->min_p;
-	r->top_k = gen->top_k;
-	r->seed = (uint64_t)gen->seed;
-	r->presence = gen->presence;
-	r->frequency = gen->frequency;
-	r->repetition = gen->repetition;
-	r->bias = gen->bias;
-	r->n_bias = (uint32_t)gen->n_bias;
-	r->min_tokens = (uint32_t)gen->min_tokens;
-	r->top_logprobs = gen->top_logprobs;
+	r->draw = gen->draw;
 	r->stop_ids = call->stop_ids;
 	r->n_stop_ids = call->n_stop_ids;
 	r->stop = &gen->stop;
@@ -71,7 +66,8 @@ void call_draw_fill(const struct call *call, const struct choice *c, struct requ
 	r->n_choices = k == 0 ? gen->n : 1;
 	r->leader = k == 0 ? 0 : r->seq - k;
 	r->score = k == 0 && call->prompts != NULL;
-	r->score_top = MAX(gen->n_prompt_logprobs, gen->echo ? gen->top_logprobs : 0);
+	r->score_top = MAX(
+		gen->n_prompt_logprobs, gen->echo ? (uint32_t)gen->draw.top_logprobs : 0);
 }
 
 void call_draw_release(struct call *call)

@@ -34,7 +34,7 @@ static void begin_echo(struct call *call, struct choice *c, const struct request
 	}
 	if (call->gen.logprobs &&
 		!logprobs_append(&c->logprobs, &call->prompts[call_prompt_of(c)],
-			call->gen.top_logprobs))
+			(uint32_t)call->gen.draw.top_logprobs))
 		c->out.content.full = true;
 }
 
@@ -45,7 +45,7 @@ static void begin_output(struct call *call, struct choice *c, const struct reque
 
 	output_init(&c->out, call->rt->tokenizer, r->mode, r->stop,
 		MIN(MAX(bytes, TEXT_BYTES_MIN), TEXT_BYTES_MAX));
-	c->out.n_unread = r->min_tokens;
+	c->out.n_unread = (uint32_t)r->draw.min_tokens;
 	c->has_out = true;
 	if (call->prompts != NULL && call->prompts[call_prompt_of(c)].n == 0 &&
 		!begin_prompt(&call->prompts[call_prompt_of(c)], r))

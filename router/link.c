@@ -182,22 +182,6 @@ void link_beat_all(struct router *rt)
 #define REQUEST_OF(rt, r)                                                                \
 	.router = (rt)->incarnation, .seq = (r)->seq, .attempt = (r)->attempt
 
-_Static_assert(sizeof(struct gen_bias) == sizeof(struct wire_bias), "sent as they are");
-
-/* Until min_tokens have come nothing is drawn that would end the answer. */
-#define SAMPLING_FIELDS(r)                                                               \
-	.temperature = (r)->temperature, .top_p = (r)->top_p, .top_k = (r)->top_k,       \
-	.min_p = (r)->min_p, .seed = (r)->seed, .has_presence = (r)->presence != 0,      \
-	.presence = (r)->presence, .has_frequency = (r)->frequency != 0,                 \
-	.frequency = (r)->frequency, .has_repetition = (r)->repetition != 0,             \
-	.repetition = (r)->repetition, .has_bias = (r)->n_bias > 0,                      \
-	.bias = {(const uint8_t *)(r)->bias, (r)->n_bias * sizeof(*(r)->bias)},          \
-	.has_min_tokens = (r)->min_tokens > 0, .min_tokens = (r)->min_tokens,            \
-	.has_bans = (r)->min_tokens > 0,                                                 \
-	.bans = {(const uint8_t *)(r)->stop_ids,                                         \
-		(r)->n_stop_ids * sizeof(*(r)->stop_ids)},                               \
-	.has_top_logprobs = (r)->top_logprobs > 0, .top_logprobs = (r)->top_logprobs
-
 void link_send_prefill(void *router, struct request *r)
 {
 	struct router *rt = router;
@@ -205,7 +189,7 @@ void link_send_prefill(void *router, struct request *r)
 		REQUEST_OF(rt, r),
 		.ids = {(const uint8_t *)r->ids, r->n_ids * sizeof(*r->ids)},
 		.n_prompt = r->n_prompt,
-		SAMPLING_FIELDS(r),
+		.draw = r->draw,
 		.n = request_asks(r),
 		.has_choice = r->choice > 0,
 		.choice = r->choice,
@@ -256,9 +240,9 @@ void link_send_adopt(void *router, struct request *r)
 		.has_shared = r->lease_group != 0,
 		.shared = r->lease_group,
 		.choice = r->choice,
-		.has_prompt = r->repetition != 0 && r->repetition != 1,
+		.has_prompt = r->draw.repetition != 0 && r->draw.repetition != 1,
 		.prompt = {(const uint8_t *)r->ids, r->n_prompt * sizeof(*r->ids)},
-		SAMPLING_FIELDS(r),
+		.draw = r->draw,
 	};
 
 	if (r->stop != NULL && r->stop->n > 0) {

@@ -134,14 +134,7 @@ struct request {
 	uint32_t *ids; /* the prompt, then what was generated; mem_take */
 	uint32_t n_prompt, n_ids, ids_cap;
 	uint32_t max_tokens;
-	double temperature, top_p, min_p;
-	uint32_t top_k;
-	uint64_t seed;
-	double presence, frequency, repetition; /* repetition 0: off */
-	const struct gen_bias *bias;            /* n_bias; outlive it */
-	uint32_t n_bias;
-	uint32_t min_tokens;
-	uint32_t top_logprobs;
+	struct wire_sampling draw; /* what it points to outlives it */
 	bool score; /* logprobs of the prompt are wanted, with score_top likeliest */
 	uint32_t score_top;
 	uint32_t n_choices;       /* that it leads, itself included; others 1 */

@@ -112,6 +112,35 @@ _Static_assert(sizeof(struct wire_logprob) == 8, "records are dense");
 #define WIRE_T_bin struct bytes
 /* str, bin and records point into the message buffer: copy what outlives it. */
 
+enum msg_type {
+#define MSG(msg, type, from, to) MSG_##msg = (type),
+#define F(msg, key, kind, member, need, max)
+#define R(msg, key, type, member, need, max)
+#define S_OPEN(msg)
+#define SF(msg, key, kind, member, need, max)
+#define SR(msg, key, type, member, need, max)
+#define END(msg)
+#include "common/wire/schema.def"
+#undef MSG
+#undef F
+#undef R
+#undef S_OPEN
+#undef SF
+#undef SR
+#undef END
+};
+
+/* How tokens are drawn. Zero of all but temperature, top_p and seed: not asked for. */
+#define S_OPEN(msg)
+#define SF(msg, key, kind, member, need, max) WIRE_T_##kind member;
+#define SR(msg, key, type, member, need, max) struct bytes member;
+struct wire_sampling {
+	SAMPLING(none)
+};
+#undef S_OPEN
+#undef SF
+#undef SR
+
 #define MSG(msg, type, from, to) struct msg_##msg {
 #define F(msg, key, kind, member, need, max)                                             \
 	WIRE_T_##kind member;                                                            \
@@ -119,6 +148,9 @@ _Static_assert(sizeof(struct wire_logprob) == 8, "records are dense");
 #define R(msg, key, type, member, need, max)                                             \
 	struct bytes member;                                                             \
 	bool has_##member;
+#define S_OPEN(msg) struct wire_sampling draw;
+#define SF(msg, key, kind, member, need, max)
+#define SR(msg, key, type, member, need, max)
 #define END(msg)                                                                         \
 	uint8_t unused_last;                                                             \
 	}                                                                                \
@@ -127,26 +159,21 @@ _Static_assert(sizeof(struct wire_logprob) == 8, "records are dense");
 #undef MSG
 #undef F
 #undef R
+#undef S_OPEN
+#undef SF
+#undef SR
 #undef END
-
-enum msg_type {
-#define MSG(msg, type, from, to) MSG_##msg = (type),
-#define F(msg, key, kind, member, need, max)
-#define R(msg, key, type, member, need, max)
-#define END(msg)
-#include "common/wire/schema.def"
-#undef MSG
-#undef F
-#undef R
-#undef END
-};
+#undef SAMPLING
 
 enum wire_kind { WIRE_u64, WIRE_f64, WIRE_str, WIRE_bin };
 
+/* A member without a flag: present when it is required or not zero. */
+#define WIRE_NO_HAS SIZE_MAX
+
 struct wire_field {
 	const char *name;
-	size_t offset, has_offset;
-	uint64_t max; /* value, bytes, or elements of a record array */
+	size_t offset, has_offset; /* WIRE_NO_HAS: no flag */
+	uint64_t max;              /* value, bytes, or elements of a record array */
 	double max_f64;
 	uint32_t elem_size; /* records: bytes of one; 0: not a record array */
 	uint8_t key;
@@ -169,7 +196,8 @@ const struct wire_msg *wire_find(unsigned type); /* NULL: no such message */
 
 MUST_CHECK status wire_guard(struct bytes in, struct err *err);
 /* Body only (without the type byte). Optional members are written when their has_ flag
- * is set; required ones always. Bounds are asserted: what we write is right. */
+ * is set, or where they have none, when they are not zero; required ones always. Bounds
+ * are asserted: what we write is right. */
 MUST_CHECK status wire_encode(
 	const struct wire_msg *m, const void *msg, struct sink *out, struct err *err);
 /* msg is a struct msg_<name> of m->size bytes, zeroed first. */

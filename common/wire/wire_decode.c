@@ -99,7 +99,7 @@ static status take_field(const struct wire_field *f, const msgpack_object *v,
 	default:
 		return wrong_type(f, err);
 	}
-	if (st == ST_OK)
+	if (st == ST_OK && f->has_offset != WIRE_NO_HAS)
 		memcpy(msg + f->has_offset, &has, sizeof(has));
 	return st;
 }

@@ -17,10 +17,24 @@ static int put_bytes(void *ctx, const char *at, size_t len)
 
 static bool is_present(const struct wire_field *f, const uint8_t *msg)
 {
+	const uint8_t *member = msg + f->offset;
+	struct bytes b;
+	uint64_t u;
 	bool has;
 
-	memcpy(&has, msg + f->has_offset, sizeof(has));
-	return f->required || has;
+	if (f->required)
+		return true;
+	if (f->has_offset != WIRE_NO_HAS) {
+		memcpy(&has, msg + f->has_offset, sizeof(has));
+		return has;
+	}
+	if (f->kind == WIRE_str || f->kind == WIRE_bin) {
+		memcpy(&b, member, sizeof(b));
+		return b.len > 0;
+	}
+	/* Also of a double: its bits are zero when it is. */
+	memcpy(&u, member, sizeof(u));
+	return u != 0;
 }
 
 static int pack_str(msgpack_packer *pk, struct bytes b)

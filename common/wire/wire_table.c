@@ -11,11 +11,17 @@
 #define MSG(msg, type, from, to)
 #define F(msg, k, kind, member, need, mx) _Static_assert((k) < 64, #msg "." #member);
 #define R(msg, k, type, member, need, mx) _Static_assert((k) < 64, #msg "." #member);
+#define S_OPEN(msg)
+#define SF F
+#define SR R
 #define END(msg)
 #include "common/wire/schema.def"
 #undef MSG
 #undef F
 #undef R
+#undef S_OPEN
+#undef SF
+#undef SR
 #undef END
 
 /* Each array ends with an entry that is not counted: a message may have no field. */
@@ -38,6 +44,25 @@
 		.key = (k),                                                              \
 		.kind = WIRE_bin,                                                        \
 		.required = (need)},
+#define SF(msg, k, kind_, member, need, mx)                                              \
+	{.name = #member,                                                                \
+		.offset = offsetof(struct msg_##msg, draw.member),                       \
+		.has_offset = WIRE_NO_HAS,                                               \
+		.max = (uint64_t)(mx),                                                   \
+		.max_f64 = (double)(mx),                                                 \
+		.key = (k),                                                              \
+		.kind = WIRE_##kind_,                                                    \
+		.required = (need)},
+#define SR(msg, k, type, member, need, mx)                                               \
+	{.name = #member,                                                                \
+		.offset = offsetof(struct msg_##msg, draw.member),                       \
+		.has_offset = WIRE_NO_HAS,                                               \
+		.max = (mx),                                                             \
+		.elem_size = sizeof(type),                                               \
+		.key = (k),                                                              \
+		.kind = WIRE_bin,                                                        \
+		.required = (need)},
+#define S_OPEN(msg)
 #define END(msg)                                                                         \
 	{                                                                                \
 		.name = NULL                                                             \
@@ -48,12 +73,18 @@
 #undef MSG
 #undef F
 #undef R
+#undef S_OPEN
+#undef SF
+#undef SR
 #undef END
 
 enum {
 #define MSG(msg, type, from, to) AT_##msg,
 #define F(msg, k, kind, member, need, mx)
 #define R(msg, k, type, member, need, mx)
+#define S_OPEN(msg)
+#define SF(msg, k, kind, member, need, mx)
+#define SR(msg, k, type, member, need, mx)
 #define END(msg)
 #include "common/wire/schema.def"
 #undef MSG
@@ -93,6 +124,9 @@ union any_message {
 #undef MSG
 #undef F
 #undef R
+#undef S_OPEN
+#undef SF
+#undef SR
 #undef END
 };
 

@@ -2,7 +2,6 @@
 #include "common/worker/sampling.h"
 
 #include "common/base/mem.h"
-#include "common/wire/wire.h"
 
 bool sampling_needs_prompt(const struct sample_row *how)
 {
@@ -15,7 +14,7 @@ bool sampling_needs_answer(const struct sample_row *how)
 	       how->frequency != 0.0f;
 }
 
-static status check_numbers(const struct sampling *s, struct err *err)
+static status check_numbers(const struct wire_sampling *s, struct err *err)
 {
 	if (s->temperature < 0)
 		return err_set(
@@ -44,7 +43,7 @@ static status add_edit(struct sampling_terms *t, uint32_t i, struct sample_edit 
 	return ST_OK;
 }
 
-static status add_edits(struct sampling_terms *t, const struct sampling *s,
+static status add_edits(struct sampling_terms *t, const struct wire_sampling *s,
 	uint32_t n_valid, struct err *err)
 {
 	uint32_t n_bias = (uint32_t)wire_count(s->bias, struct wire_bias);
@@ -73,7 +72,7 @@ static status add_edits(struct sampling_terms *t, const struct sampling *s,
 	return st;
 }
 
-status sampling_make(struct sampling_terms *out, const struct sampling *s,
+status sampling_make(struct sampling_terms *out, const struct wire_sampling *s,
 	uint64_t n_prompt, uint32_t n_valid, struct err *err)
 {
 	struct sampling_terms t = {.edits = NULL};

@@ -3,33 +3,9 @@
 #define COMMON_WORKER_SAMPLING_H
 #include "common/base/bytes.h"
 #include "common/base/err.h"
+#include "common/wire/wire.h"
 #include "kernels/ops.h"
 #include <stdint.h>
-
-struct sampling {
-	double temperature, top_p, min_p;
-	uint64_t top_k, seed;
-	double presence, frequency, repetition; /* 0: not given */
-	uint64_t min_tokens, top_logprobs;
-	struct bytes bias; /* struct wire_bias each */
-	struct bytes bans; /* uint32_t each */
-};
-
-/* msg: any message with the SAMPLING fields of schema.def; members that are absent are
- * zero after decoding. */
-#define SAMPLING_OF(msg)                                                                 \
-	((struct sampling){.temperature = (msg)->temperature,                            \
-		.top_p = (msg)->top_p,                                                   \
-		.min_p = (msg)->min_p,                                                   \
-		.top_k = (msg)->top_k,                                                   \
-		.seed = (msg)->seed,                                                     \
-		.presence = (msg)->presence,                                             \
-		.frequency = (msg)->frequency,                                           \
-		.repetition = (msg)->repetition,                                         \
-		.min_tokens = (msg)->min_tokens,                                         \
-		.top_logprobs = (msg)->top_logprobs,                                     \
-		.bias = (msg)->bias,                                                     \
-		.bans = (msg)->bans})
 
 /* How a sequence is sampled. */
 struct sampling_terms {
@@ -40,7 +16,7 @@ struct sampling_terms {
 
 /* n_prompt: where the answer begins; n_valid: ids below it may be sampled. ST_LIMIT: no
  * request memory. *out owns nothing unless ST_OK. */
-MUST_CHECK status sampling_make(struct sampling_terms *out, const struct sampling *s,
+MUST_CHECK status sampling_make(struct sampling_terms *out, const struct wire_sampling *s,
 	uint64_t n_prompt, uint32_t n_valid, struct err *err);
 void sampling_release(struct sampling_terms *t);
 /* Whether drawing needs the ids of the prompt; those of the answer. */

@@ -40,14 +40,15 @@ static void check_gen(bool ok, struct gen_request *req, const struct api_error *
 	check(req->stop.n <= STOP_STRINGS_MAX);
 	check((uint64_t)req->n * MAX(req->n_prompts, 1) <= API_ANSWERS_MAX);
 	check(req->n_bias <= API_BIAS_MAX && req->n_stop_token_ids <= API_STOP_IDS_MAX);
-	check(req->top_logprobs <= API_LOGPROBS_MAX);
+	check(req->draw.top_logprobs <= API_LOGPROBS_MAX);
 	check(req->n_prompt_logprobs <= API_LOGPROBS_MAX);
-	check(req->presence >= -2 && req->presence <= 2);
-	check(req->frequency >= -2 && req->frequency <= 2 && req->repetition >= 0);
+	check(req->draw.presence >= -2 && req->draw.presence <= 2);
+	check(req->draw.frequency >= -2 && req->draw.frequency <= 2 &&
+		req->draw.repetition >= 0);
 	check((req->render != NULL) == (req->n_prompts == 0));
 	check(!req->has_max_tokens || req->max_tokens > 0 || req->echo);
-	check(req->temperature >= 0 && req->temperature <= 2);
-	check(req->top_p >= 0 && req->top_p <= 1);
+	check(req->draw.temperature >= 0 && req->draw.temperature <= 2);
+	check(req->draw.top_p >= 0 && req->draw.top_p <= 1);
 	for (size_t i = 0; i < req->n_prompts; i++) {
 		check((req->prompts[i].text == NULL) != (req->prompts[i].ids == NULL));
 		check(req->prompts[i].len > 0 || req->prompts[i].n_ids > 0);

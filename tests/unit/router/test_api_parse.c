@@ -14,15 +14,15 @@ static void describe(const struct gen_request *q, char *out, size_t max)
 	if (q->has_max_tokens)
 		SAY("max=%llu ", (unsigned long long)q->max_tokens);
 	if (q->has_temperature)
-		SAY("t=%g ", q->temperature);
+		SAY("t=%g ", q->draw.temperature);
 	if (q->has_top_p)
-		SAY("p=%g ", q->top_p);
+		SAY("p=%g ", q->draw.top_p);
 	if (q->has_top_k)
-		SAY("k=%u ", q->top_k);
+		SAY("k=%u ", (unsigned)q->draw.top_k);
 	if (q->has_min_p)
-		SAY("min=%g ", q->min_p);
+		SAY("min=%g ", q->draw.min_p);
 	if (q->has_seed)
-		SAY("seed=%lld ", (long long)q->seed);
+		SAY("seed=%lld ", (long long)q->draw.seed);
 	if (q->has_thinking)
 		SAY("think=%d ", q->thinking);
 	if (q->stream)
@@ -35,18 +35,18 @@ static void describe(const struct gen_request *q, char *out, size_t max)
 		SAY("ignore_eos ");
 	if (q->n > 1)
 		SAY("n=%u ", q->n);
-	if (q->presence != 0 || q->frequency != 0)
-		SAY("penalty=%g,%g ", q->presence, q->frequency);
-	if (q->repetition != 0 && q->repetition != 1)
-		SAY("rep=%g ", q->repetition);
-	if (q->min_tokens > 0)
-		SAY("mintok=%llu ", (unsigned long long)q->min_tokens);
+	if (q->draw.presence != 0 || q->draw.frequency != 0)
+		SAY("penalty=%g,%g ", q->draw.presence, q->draw.frequency);
+	if (q->draw.repetition != 0 && q->draw.repetition != 1)
+		SAY("rep=%g ", q->draw.repetition);
+	if (q->draw.min_tokens > 0)
+		SAY("mintok=%llu ", (unsigned long long)q->draw.min_tokens);
 	for (size_t i = 0; i < q->n_stop_token_ids; i++)
 		SAY("stopid=%u ", q->stop_token_ids[i]);
 	for (size_t i = 0; i < q->n_bias; i++)
 		SAY("bias=%u:%g ", q->bias[i].token, (double)q->bias[i].add);
 	if (q->logprobs)
-		SAY("logprobs=%u ", q->top_logprobs);
+		SAY("logprobs=%u ", (unsigned)q->draw.top_logprobs);
 	if (q->prompt_logprobs)
 		SAY("plp=%u ", q->n_prompt_logprobs);
 	if (q->echo)

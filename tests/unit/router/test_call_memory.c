@@ -126,13 +126,13 @@ static void say_prefilled(struct request *r)
 		.n_tokens = r->n_ids,
 		.first = {(const uint8_t *)first, n * sizeof(*first)},
 		.tops = {(const uint8_t *)tops,
-			r->top_logprobs > 0 ? n * TOPS * sizeof(*tops) : 0}};
+			r->draw.top_logprobs > 0 ? n * TOPS * sizeof(*tops) : 0}};
 	struct err err;
 
 	for (uint32_t i = 0; i < n; i++)
 		first[i] = (struct wire_first){.token = 300 + i,
 			.logprob = -1,
-			.n_tops = r->top_logprobs > 0 ? TOPS : 0};
+			.n_tops = r->draw.top_logprobs > 0 ? TOPS : 0};
 	assert_int_equal(request_move(r, EV_PREFILLED, &m, &err), ST_OK);
 }
 
@@ -144,7 +144,7 @@ static void serve_request(struct request *r)
 	struct request_token t = {.token = 310 + r->n_ids % 50,
 		.logprob = -1,
 		.tops = {(const uint8_t *)tops,
-			r->top_logprobs > 0 ? TOPS * sizeof(*tops) : 0}};
+			r->draw.top_logprobs > 0 ? TOPS * sizeof(*tops) : 0}};
 	struct msg_finished end = {.router = 1,
 		.seq = r->seq,
 		.attempt = r->attempt,

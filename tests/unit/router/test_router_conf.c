@@ -163,15 +163,16 @@ static void the_file_gives_what_a_request_leaves_open(void **state)
 		load("{\"temperature\": 0.5, \"top_k\": 20, \"top_p\": null,"
 		     " \"min_p\": 0.25, \"do_sample\": true}");
 	struct gen_request req = {
-		.has_temperature = true, .temperature = 0.75, .has_min_p = true};
+		.has_temperature = true, .draw.temperature = 0.75, .has_min_p = true};
 	struct api_error e;
 
 	(void)state;
 	assert_true(d.temperature == 0.5 && d.top_p == 1 && d.min_p == 0.25);
 	assert_int_equal(d.top_k, 20);
 	assert_true(api_defaults_apply(&d, &req, &e));
-	assert_true(req.temperature == 0.75 && req.min_p == 0 && req.top_p == 1);
-	assert_int_equal(req.top_k, 20);
+	assert_true(req.draw.temperature == 0.75 && req.draw.min_p == 0 &&
+		    req.draw.top_p == 1);
+	assert_int_equal(req.draw.top_k, 20);
 }
 
 static void every_member_of_the_file_is_applied_or_named(void **state)
@@ -186,7 +187,7 @@ static void every_member_of_the_file_is_applied_or_named(void **state)
 		     " \"time_step_limit\": [0, Infinity], \"no_repeat\\u0000\": 1,"
 		     " \"length_penalty\": 0.8, \"forced_eos_token_id\": 2}");
 	struct gen_request open = {0}, given = {.has_repetition = true,
-					       .repetition = 1,
+					       .draw.repetition = 1,
 					       .has_presence = true,
 					       .has_frequency = true,
 					       .has_max_tokens = true,
@@ -198,23 +199,24 @@ static void every_member_of_the_file_is_applied_or_named(void **state)
 		"\"time_step_limit\" [0,Infinity], \"no_repeat\\u0000\" 1, "
 		"\"length_penalty\" 0.8, \"forced_eos_token_id\" 2");
 	assert_true(api_defaults_apply(&d, &open, &e));
-	assert_true(
-		open.repetition == 1.5 && open.presence == 0.5 && open.frequency == -1);
+	assert_true(open.draw.repetition == 1.5 && open.draw.presence == 0.5 &&
+		    open.draw.frequency == -1);
 	assert_int_equal(open.max_tokens, 40);
 	assert_false(open.has_max_tokens);
-	assert_int_equal(open.min_tokens, 3);
+	assert_int_equal(open.draw.min_tokens, 3);
 	assert_int_equal(open.n_bias, 2);
 	assert_int_equal(open.bias[0].token, 7);
 	assert_int_equal(open.bias[1].token, 9);
 	assert_true(open.bias[1].add == -100);
 	gen_request_release(&open);
 	given.bias = mem_take(1, sizeof(*given.bias));
-	given.bias[0] = (struct gen_bias){9, 5};
+	given.bias[0] = (struct wire_bias){9, 5};
 	given.n_bias = 1;
 	assert_true(api_defaults_apply(&d, &given, &e));
-	assert_true(given.repetition == 1 && given.presence == 0 && given.frequency == 0);
+	assert_true(given.draw.repetition == 1 && given.draw.presence == 0 &&
+		    given.draw.frequency == 0);
 	assert_int_equal(given.max_tokens, 2);
-	assert_int_equal(given.min_tokens, 2);
+	assert_int_equal(given.draw.min_tokens, 2);
 	assert_int_equal(given.n_bias, 2);
 	assert_true(given.bias[0].add == 5);
 	assert_int_equal(given.bias[1].token, 7);

@@ -127,6 +127,44 @@ static void every_message_comes_back_as_it_was(void **state)
 		}
 }
 
+static void what_is_not_drawn_by_takes_no_bytes(void **state)
+{
+	static const struct wire_bias bias = {7, 1.5f};
+	struct fixture *f = *state;
+	const struct wire_msg *m = wire_find(MSG_prefill);
+	struct msg_prefill a = {.draw = {.temperature = 1, .top_p = 1}, .n = 1};
+	struct msg_prefill *b = (struct msg_prefill *)f->b;
+	size_t plain;
+	struct err err;
+
+	assert_int_equal(wire_encode(m, &a, &f->out, &err), ST_OK);
+	plain = f->out.len;
+	sink_reset(&f->out);
+	a.draw.presence = -0.5;
+	a.draw.min_tokens = 3;
+	a.draw.bias = (struct bytes){(const uint8_t *)&bias, sizeof(bias)};
+	assert_int_equal(wire_encode(m, &a, &f->out, &err), ST_OK);
+	/* Keys; a double, a small integer, a bin of eight bytes. */
+	assert_int_equal(f->out.len, plain + 3 + 9 + 1 + 2 + 8);
+	assert_int_equal(wire_decode(m, sink_bytes(&f->out), b, &err), ST_OK);
+	assert_true(b->draw.presence == -0.5 && b->draw.frequency == 0);
+	assert_int_equal(b->draw.min_tokens, 3);
+	assert_int_equal(wire_count(b->draw.bias, struct wire_bias), 1);
+	assert_int_equal(b->draw.bans.len, 0);
+}
+
+/* The number, or the length. */
+static uint64_t first_word(const uint8_t *msg, const struct wire_field *f)
+{
+	size_t at = f->offset;
+	uint64_t u;
+
+	if (f->kind == WIRE_str || f->kind == WIRE_bin)
+		at += offsetof(struct bytes, len);
+	memcpy(&u, msg + at, sizeof(u));
+	return u;
+}
+
 static void absent_fields_decode_without_their_flag(void **state)
 {
 	struct fixture *f = *state;
@@ -137,9 +175,14 @@ static void absent_fields_decode_without_their_flag(void **state)
 
 		encode(f, m, OPTIONAL_NONE);
 		assert_int_equal(wire_decode(m, sink_bytes(&f->out), f->b, &err), ST_OK);
-		for (size_t i = 0; i < m->n_fields; i++)
-			assert_int_equal(
-				get_flag(f->b, &m->field[i]), m->field[i].required);
+		for (size_t i = 0; i < m->n_fields; i++) {
+			const struct wire_field *field = &m->field[i];
+
+			if (field->has_offset != WIRE_NO_HAS)
+				assert_int_equal(get_flag(f->b, field), field->required);
+			else if (!field->required)
+				assert_int_equal(first_word(f->b, field), 0);
+		}
 	}
 }
 
@@ -312,7 +355,7 @@ static void numbers_that_are_not_finite_or_too_large_are_refused(void **state)
 {
 	struct fixture *f = *state;
 	const struct wire_msg *m = wire_find(MSG_prefill);
-	struct msg_prefill a = {.temperature = 0.0625, .n = 1};
+	struct msg_prefill a = {.draw.temperature = 0.0625, .n = 1};
 	static const double bad[] = {NAN, INFINITY, -INFINITY, 100.0000001, -101, 1e300};
 	struct err err;
 	uint8_t *at = NULL;
@@ -446,6 +489,7 @@ int main(void)
 		T(codes_have_texts_and_unknown_ones_do_not_read_past_the_table),
 		T(every_message_comes_back_as_it_was),
 		T(absent_fields_decode_without_their_flag),
+		T(what_is_not_drawn_by_takes_no_bytes),
 		T(records_are_read_one_by_one),
 		T(a_full_sink_is_a_limit_and_not_a_message),
 		T(every_truncation_and_every_extra_byte_is_refused),

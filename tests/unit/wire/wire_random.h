@@ -21,14 +21,16 @@ static inline void set_flag(uint8_t *msg, const struct wire_field *f)
 {
 	bool has = true;
 
-	memcpy(msg + f->has_offset, &has, sizeof(has));
+	if (f->has_offset != WIRE_NO_HAS)
+		memcpy(msg + f->has_offset, &has, sizeof(has));
 }
 
 static inline bool get_flag(const uint8_t *msg, const struct wire_field *f)
 {
-	bool has;
+	bool has = true; /* without a flag zero is absent: compared as any value */
 
-	memcpy(&has, msg + f->has_offset, sizeof(has));
+	if (f->has_offset != WIRE_NO_HAS)
+		memcpy(&has, msg + f->has_offset, sizeof(has));
 	return has;
 }
 

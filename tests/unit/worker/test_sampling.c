@@ -13,16 +13,16 @@
 #include <math.h>
 #include <string.h>
 
-static struct sampling plain(void)
+static struct wire_sampling plain(void)
 {
-	return (struct sampling){.temperature = 1, .top_p = 1};
+	return (struct wire_sampling){.temperature = 1, .top_p = 1};
 }
 
 static void fields_become_a_row_and_its_edits(void **state)
 {
 	static const struct wire_bias bias[] = {{7, 1.5f}, {9, -100}};
 	static const uint32_t bans[] = {3, 4, 5};
-	struct sampling s = plain();
+	struct wire_sampling s = plain();
 	struct sampling_terms t;
 	struct err err;
 
@@ -63,7 +63,7 @@ static void what_is_out_of_bounds_is_refused(void **state)
 	static const struct wire_bias unknown = {50, 1}, large = {7, 100.5f},
 				      nothing = {7, NAN};
 	static const uint32_t ban = 50;
-	const struct sampling bad[] = {
+	const struct wire_sampling bad[] = {
 		{.temperature = -1, .top_p = 1},
 		{.top_p = 0},
 		{.top_p = 1, .min_p = -0.1},

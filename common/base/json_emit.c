@@ -45,8 +45,12 @@ static bool emit_escape(json_put_fn *put, void *to, const uint8_t *p, size_t *le
 
 bool json_emit_text(json_put_fn *put, void *to, struct bytes text)
 {
-	const uint8_t *p = text.at, *end = p + text.len;
+	const uint8_t *p, *end;
 
+	if (text.len == 0) /* at may be NULL */
+		return put(to, "\"\"", 2);
+	p = text.at;
+	end = p + text.len;
 	if (!put(to, "\"", 1))
 		return false;
 	while (p < end) {

@@ -75,6 +75,7 @@ struct router {
 
 	struct loop_timer beat, tick;
 	bool dispatch_due;        /* something changed for those that wait */
+	bool turns_again;         /* a hook sees to it before the loop sleeps */
 	uint64_t ignored_set[64]; /* hashes of sets of names that were logged */
 	uint32_t n_ignored_sets;
 	uint64_t stall_check_ns;   /* when stalled requests are looked for again */

@@ -95,6 +95,16 @@ static void turn(void *ctx)
 		serve_end_turn(rt, now);
 }
 
+/* The last hook of a turn. What HTTP has just read waits for workers: dispatch comes
+ * again before the loop sleeps. */
+static void turn_again(void *ctx)
+{
+	struct router *rt = ctx;
+
+	if (rt->dispatch_due)
+		loop_keep_awake(rt->loop);
+}
+
 static void feed_watchdog(struct router *rt, uint64_t now)
 {
 	uint64_t every = notify_watchdog_ms();
@@ -298,6 +308,8 @@ static status start_service(struct router *rt, struct err *err)
 		st = start_http(rt, err);
 	if (st != ST_OK)
 		return st;
+	loop_on_turn(rt->loop, turn_again, rt);
+	rt->turns_again = true;
 	loop_timer_start(rt->loop, &rt->tick, TICK_MS, TICK_MS, on_tick, rt);
 	loop_timer_start(
 		rt->loop, &rt->beat, rt->conf->beat_ms, rt->conf->beat_ms, on_beat, rt);
@@ -339,6 +351,8 @@ static void stop(struct router *rt)
 {
 	if (rt->net != NULL)
 		loop_off_turn(rt->loop, turn, rt);
+	if (rt->turns_again)
+		loop_off_turn(rt->loop, turn_again, rt);
 	loop_timer_stop(&rt->tick);
 	loop_timer_stop(&rt->beat);
 	if (rt->http != NULL)

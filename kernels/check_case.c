@@ -155,6 +155,8 @@ struct weight *check_add_weight(struct check_case *c, enum weight_format format,
 
 	assert(c->n_weights <= CHECK_WEIGHTS_MAX);
 	*w = (struct weight){.format = format, .count = count, .n = n, .k = k};
+	if (c->thin)
+		return w;
 	if (format == WF_NVFP4) {
 		fill_nvfp4(c, w);
 	} else if (format == WF_FP8) {
@@ -194,9 +196,120 @@ struct check_case *check_case_create(enum op_id op, enum weight_format format,
 	c->format = format;
 	c->shapes = *shapes;
 	c->round_acts = limits->round_acts;
+	c->thin = limits->thin;
 	c->seed = (uint64_t)op << 16 | (uint64_t)format << 8 | i;
 	build[op](c, shapes, i, limits);
 	return c;
+}
+
+enum check_rows check_rows_of(enum op_id op)
+{
+#define TOGETHER(member, most) CHECK_TOGETHER
+#define PASS                   CHECK_PASS
+#define STEP                   CHECK_STEP
+#define X(name, weight, formats, needed, cases, tolerance, rows, tried)                  \
+	[OP_##name] = (rows),
+	static const enum check_rows of[OP__COUNT] = { OP_MAP(X) };
+#undef X
+#undef TOGETHER
+#undef PASS
+#undef STEP
+
+	return of[op];
+}
+
+uint32_t check_rows_most(enum op_id op, const struct kernel_shapes *s)
+{
+	switch (op) {
+#define TOGETHER(member, most) s->most
+#define PASS                   MIN(s->rows_max, s->len_max)
+#define STEP                   MIN(s->seqs_max, CHECK_SEQS_MAX)
+#define X(name, weight, formats, needed, cases, tolerance, at, tried)                    \
+	case OP_##name:                                                                  \
+		return MAX(1, at);
+		OP_MAP(X)
+#undef X
+#undef TOGETHER
+#undef PASS
+#undef STEP
+	case OP__COUNT:
+		break;
+	}
+	return 1;
+}
+
+uint32_t check_get_rows(const struct check_case *c)
+{
+	switch (c->op) {
+#define TOGETHER(member, most) member
+#define PASS                   rows.n_rows
+#define STEP                   rows.n_rows
+#define X(name, weight, formats, needed, cases, tolerance, at, tried)                    \
+	case OP_##name:                                                                  \
+		return c->args.name.at;
+		OP_MAP(X)
+#undef X
+#undef TOGETHER
+#undef PASS
+#undef STEP
+	case OP__COUNT:
+		break;
+	}
+	return 0;
+}
+
+static void set_pass(struct op_rows *r, uint32_t rows)
+{
+	r->n_rows = r->max_seq_rows = r->max_len = rows;
+	r->n_seqs = 1;
+}
+
+static void set_step(struct op_rows *r, uint32_t rows)
+{
+	r->n_rows = r->n_seqs = rows;
+	r->max_seq_rows = 1;
+}
+
+void check_set_rows(struct check_case *c, uint32_t rows)
+{
+	switch (c->op) {
+#define TOGETHER(member, most) a->member = rows
+#define PASS                   set_pass(&a->rows, rows)
+#define STEP                   set_step(&a->rows, rows)
+#define X(name, weight, formats, needed, cases, tolerance, set, tried)                   \
+	case OP_##name: {                                                                \
+		struct op_##name *a = &c->args.name;                                     \
+		set;                                                                     \
+		break;                                                                   \
+	}
+		OP_MAP(X)
+#undef X
+#undef TOGETHER
+#undef PASS
+#undef STEP
+	case OP__COUNT:
+		break;
+	}
+}
+
+/* What the long sequence has before it, and at most the others. */
+#define LONG_PAST  997u
+#define SHORT_PAST 60u
+
+struct check_layout check_layout_of(
+	enum op_id op, const struct kernel_shapes *shapes, uint32_t rows)
+{
+	struct check_layout l = {.n_seqs = 1, .rows = {rows}};
+
+	if (check_rows_of(op) != CHECK_STEP)
+		return l;
+	l.n_seqs = MIN(rows, CHECK_SEQS_MAX);
+	for (uint32_t q = 0; q < l.n_seqs; q++) {
+		l.past[q] = q == l.n_seqs / 2 ? LONG_PAST : q * 7 % SHORT_PAST;
+		l.past[q] = MIN(l.past[q], MAX(1, shapes->len_max) - 1);
+		l.rows[q] = 1;
+	}
+	return l;
 }
 
 void check_case_destroy(struct check_case *c)

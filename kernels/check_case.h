@@ -54,12 +54,12 @@ struct check_case {
 	void *work_field; /* NULL: the op takes no scratch */
 	uint64_t *work_bytes_field;
 	uint64_t seed; /* state of the generator */
-	bool round_acts;
+	bool round_acts, thin;
 };
 
 /* Rows of a pass: tokens that each sequence has before it, and rows in it. Ops whose
  * rows belong to no sequence have all rows together. */
-#define CHECK_SEQS_MAX 72u
+#define CHECK_SEQS_MAX 768u
 struct check_layout {
 	uint32_t n_seqs;
 	uint32_t past[CHECK_SEQS_MAX], rows[CHECK_SEQS_MAX];
@@ -73,7 +73,12 @@ struct check_limits {
 	/* Activations are exact in BF16, so that backends with different activation types
 	 * start equal. */
 	bool round_acts;
+	bool thin;    /* weights have shapes and no values: nothing can be run */
+	bool aligned; /* rows of results begin where kernels of many rows want them */
 };
+
+/* How the rows of an op are counted (table.h). */
+enum check_rows { CHECK_TOGETHER, CHECK_PASS, CHECK_STEP };
 
 /* How many cases an op has. */
 uint32_t check_case_count(enum op_id op);
@@ -82,6 +87,18 @@ struct check_case *check_case_create(enum op_id op, enum weight_format format,
 	const struct kernel_shapes *shapes, uint32_t i,
 	const struct check_limits *limits);
 void check_case_destroy(struct check_case *c);
+
+enum check_rows check_rows_of(enum op_id op);
+/* How many rows the engine may ask for, as far as a layout has room for them. */
+uint32_t check_rows_most(enum op_id op, const struct kernel_shapes *shapes);
+/* Host numbers of the arguments that say how many rows there are. CHECK_TOGETHER: the
+ * first so many of those that the case has can be run. Otherwise what they say of one
+ * sequence, or of so many sequences of one row; only variant.inner may look at them. */
+uint32_t check_get_rows(const struct check_case *c);
+void check_set_rows(struct check_case *c, uint32_t rows);
+/* A pass of so many rows; of CHECK_STEP: one long sequence among short ones. */
+struct check_layout check_layout_of(
+	enum op_id op, const struct kernel_shapes *shapes, uint32_t rows);
 
 /* For check_dense.c and check_seq.c. */
 struct check_buffer *check_add(struct check_case *c, const char *name,

@@ -55,9 +55,14 @@ static struct check_buffer *add_rows(struct check_case *c, const char *name,
 CHECK_BUILDER(embed)
 {
 	struct op_embed *a = &c->args.embed;
-	uint32_t n = case_n(s->vocab, s->hidden, limits);
+	struct check_limits few = *limits;
 	struct check_buffer *ids;
+	uint32_t n;
 
+	/* Rows that nobody asks for show nothing. */
+	if (limits->layout == NULL)
+		few.weight_elements /= 8;
+	n = case_n(s->vocab, s->hidden, &few);
 	a->n_rows = case_rows(i, s, limits, s->hidden);
 	a->table = check_add_weight(c, c->format, 1, n, s->hidden);
 	ids = check_add(c, "ids", CHECK_IN, CHECK_U32, &a->ids);
@@ -107,7 +112,7 @@ CHECK_BUILDER(linear)
 	a->n_rows = case_rows(i, s, limits, (uint64_t)n * k);
 	a->x_stride = k + (i == 0 ? 0 : 8 * GAP);
 	/* Case 2 keeps rows aligned: some kernels need that. */
-	a->y_stride = n + (i == 0 ? 0 : i == 2 ? 8 * GAP : GAP);
+	a->y_stride = n + (i == 0 ? 0 : i == 2 || limits->aligned ? 8 * GAP : GAP);
 	a->w = check_add_weight(c, c->format, 1, n, k);
 	b = check_add(c, "x", CHECK_IN, CHECK_ACT, &a->x);
 	check_shape(b, a->n_rows, k, a->x_stride);
@@ -255,7 +260,7 @@ CHECK_BUILDER(head)
 	uint32_t rows = case_rows(i, s, limits, (uint64_t)n * k);
 	struct check_buffer *b;
 
-	a->n_out = MIN(rows, MAX(1, s->out_max));
+	a->n_out = limits->layout != NULL ? rows : MIN(rows, MAX(1, s->out_max));
 	a->w = check_add_weight(c, c->format, 1, n, k);
 	b = add_rows(c, "x", CHECK_IN, a->n_out + 2, k);
 	b->field = &a->x;
@@ -281,9 +286,11 @@ static void fill_edits(struct op_sample *a, struct sample_edit *edits)
 }
 
 /* One row of each way to draw, in turn. */
+#define SAMPLE_KINDS 11u
+
 static void fill_sample_row(struct sample_row *row, uint32_t r)
 {
-	static const struct sample_row kinds[] = {
+	static const struct sample_row kinds[SAMPLE_KINDS] = {
 		{.top_p = 1, .seed = 1, .position = 7},
 		{.temperature = 0.7f,
 			.top_p = 0.8f,
@@ -391,6 +398,9 @@ CHECK_BUILDER(sample)
 		check_add(c, "flags", CHECK_OUT, CHECK_U32, &a->flags);
 
 	a->n = MIN(case_rows(i, s, limits, s->vocab), MAX(1, s->out_max));
+	if (limits->layout == NULL)
+		a->n = MIN(a->n, 2 * SAMPLE_KINDS + 1);
+	c->shapes.out_max = a->n;
 	a->vocab = s->vocab;
 	a->n_valid = s->n_valid;
 	check_shape(flags, a->n, 1, 1);

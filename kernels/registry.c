@@ -3,9 +3,12 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "kernels/check_case.h"
+#include "kernels/report.h"
 #include "kernels/trial.h"
 
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *op_name(enum op_id op)
@@ -49,6 +52,26 @@ static uint32_t formats_of(enum op_id op, const struct kernel_shapes *s)
 uint64_t no_work(__attribute__((unused)) const struct kernel_shapes *shapes)
 {
 	return 0;
+}
+
+void one_kernel(__attribute__((unused)) const void *op, char names[KERNEL_NAMES_MAX])
+{
+	kernel_named(names, "one kernel");
+}
+
+void kernel_named(char names[KERNEL_NAMES_MAX], const char *format, ...)
+{
+	size_t at = strlen(names);
+	va_list args;
+
+	if (at > 0)
+		at += (size_t)snprintf(
+			names + at, KERNEL_NAMES_MAX - at, KERNEL_NAMES_BETWEEN);
+	assert(at < KERNEL_NAMES_MAX);
+	va_start(args, format);
+	at += (size_t)vsnprintf(names + at, KERNEL_NAMES_MAX - at, format, args);
+	va_end(args);
+	assert(at < KERNEL_NAMES_MAX);
 }
 
 status no_repack(__attribute__((unused)) struct backend *b,
@@ -125,51 +148,170 @@ static status check_forced(const char *forced, const struct backend *b,
 		b->device);
 }
 
-static void set_chosen(struct kernels *k, enum op_id op, enum weight_format format,
-	const struct variant *v)
+static void set_chosen(
+	struct kernels *k, const struct contest *c, const struct variant *v)
 {
 	for (int f = 0; f < WF__COUNT; f++) {
-		if (has_format(op) && f != (int)format)
+		if (!c->any_format && f != (int)c->format)
 			continue;
-		k->run[op][f] = v->run;
-		k->chosen[op][f] = v;
+		k->run[c->op][f] = v->run;
+		k->chosen[c->op][f] = v;
 	}
+	k->work_bytes = MAX(k->work_bytes, v->work_bytes(c->shapes));
 }
 
-static status select_all(struct kernels *k, struct contest *blank, struct err *err)
+/* Every contest, and every bout of each, one contest after the other. */
+struct tournament {
+	struct contest contests[OP__COUNT * WF__COUNT];
+	uint32_t first[OP__COUNT * WF__COUNT + 1]; /* bout of each contest, and the end */
+	uint32_t n, n_bouts;
+	struct bout *bouts;
+	uint32_t *order; /* in which they begin */
+};
+
+static uint32_t tried_of(enum op_id op)
+{
+#define X(name, weight, formats, needed, cases, tolerance, rows, tried)                  \
+	[OP_##name] = (tried),
+	static const uint32_t of[OP__COUNT] = { OP_MAP(X) };
+#undef X
+
+	return of[op];
+}
+
+static status enter_all(
+	struct tournament *all, const struct contest *blank, struct err *err)
 {
 	for (int op = 0; op < OP__COUNT; op++) {
 		for (int f = 0; f < WF__COUNT; f++) {
-			struct contest c = *blank;
-			const struct variant *v = NULL;
+			struct contest *c = &all->contests[all->n];
 			status st;
 
-			c.op = (enum op_id)op;
-			c.format = (enum weight_format)f;
-			c.any_format = !has_format(c.op);
-			if ((formats_of(c.op, c.shapes) >> f & 1u) == 0)
+			if ((formats_of((enum op_id)op, blank->shapes) >> f & 1u) == 0)
 				continue;
-			st = trial_hold(&c, &v, err);
+			*c = *blank;
+			c->op = (enum op_id)op;
+			c->format = (enum weight_format)f;
+			c->any_format = !has_format(c->op);
+			all->n++;
+			st = trial_enter(c, err);
 			if (st != ST_OK)
 				return st;
-			set_chosen(k, c.op, c.format, v);
-			k->work_bytes = MAX(k->work_bytes, v->work_bytes(c.shapes));
 		}
 	}
 	return ST_OK;
 }
 
+static void add_bout(
+	struct tournament *all, const struct contest *c, enum bout_kind kind, uint32_t i)
+{
+	all->bouts[all->n_bouts++] = (struct bout){.c = c, .kind = kind, .i = i};
+}
+
+static void plan_bouts(struct tournament *all)
+{
+	uint32_t most = 0;
+
+	for (uint32_t c = 0; c < all->n; c++)
+		most += 2 * check_case_count(all->contests[c].op);
+	all->bouts = mem_alloc(most, sizeof(*all->bouts));
+	for (uint32_t c = 0; c < all->n; c++) {
+		const struct contest *contest = &all->contests[c];
+
+		all->first[c] = all->n_bouts;
+		for (uint32_t i = 0; i < check_case_count(contest->op); i++) {
+			add_bout(all, contest, BOUT_CASE, i);
+			if ((tried_of(contest->op) >> i & 1u) != 0)
+				add_bout(all, contest, BOUT_CLASSES, i);
+		}
+	}
+	all->first[all->n] = all->n_bouts;
+}
+
+/* Classes of rows first: they are the longest, and none should be left for the end. */
+static void put_in_order(struct tournament *all)
+{
+	uint32_t n = 0;
+
+	all->order = mem_alloc(all->n_bouts, sizeof(*all->order));
+	for (int large = 1; large >= 0; large--) {
+		for (uint32_t i = 0; i < all->n_bouts; i++) {
+			if ((all->bouts[i].kind == BOUT_CLASSES) == (large == 1))
+				all->order[n++] = i;
+		}
+	}
+}
+
+static void run_bout(void *arg, uint32_t i)
+{
+	struct tournament *all = arg;
+
+	trial_run(&all->bouts[all->order[i]]);
+}
+
+/* Bouts side by side have host work between their runs on a device. On the CPU they
+ * would take each other's time, which decides. */
+#define THREADS_MAX 8u
+
+static uint32_t threads_for(const struct backend *b, const struct variant_source *from)
+{
+	if (from->threads > 0)
+		return from->threads;
+	return strcmp(b->name, "cpu") == 0 ? 1 : MIN(parallel_processors(), THREADS_MAX);
+}
+
+static status select_all(struct kernels *k, struct contest *blank, struct err *err)
+{
+	struct tournament *all = mem_alloc(1, sizeof(*all));
+	uint32_t threads = threads_for(blank->backend, blank->from);
+	status st;
+
+	blank->turn = threads > 1 ? turn_create() : NULL;
+	st = enter_all(all, blank, err);
+	if (st == ST_OK) {
+		plan_bouts(all);
+		put_in_order(all);
+		parallel_run(threads, all->n_bouts, run_bout, all);
+	}
+	for (uint32_t c = 0; c < all->n && st == ST_OK; c++) {
+		const struct variant *v = NULL;
+
+		st = trial_judge(&all->contests[c], &all->bouts[all->first[c]],
+			all->first[c + 1] - all->first[c], k->report, &v, err);
+		if (st == ST_OK)
+			set_chosen(k, &all->contests[c], v);
+	}
+	turn_destroy(blank->turn);
+	mem_free(all->order);
+	mem_free(all->bouts);
+	mem_free(all);
+	return st;
+}
+
+static void log_one(const struct report_row *row)
+{
+	log_error("kernel %s of format %s was refused: %s", row->variant->name,
+		row->any_format ? "any" : format_name(row->format), row->found.text);
+}
+
 /* A kernel that breaks the device makes every later one fail; the first is the cause. */
 static void log_refused(const struct report *r)
 {
+	const struct report_row *first = NULL;
+
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct report_row *row = &r->rows[i];
 
-		if (!row->right && row->text[0] != 0)
-			log_error("kernel %s of format %s was refused: %s",
-				row->variant->name,
-				row->any_format ? "any" : format_name(row->format),
-				row->text);
+		if (!row->found.right &&
+			(first == NULL ||
+				row->found.refused_ns < first->found.refused_ns))
+			first = row;
+	}
+	if (first != NULL)
+		log_one(first);
+	for (uint32_t i = 0; i < r->n; i++) {
+		if (!r->rows[i].found.right && &r->rows[i] != first)
+			log_one(&r->rows[i]);
 	}
 }
 
@@ -179,11 +321,8 @@ status kernels_select_from(struct kernels **out, struct backend *b,
 {
 	struct report *report = mem_alloc(1, sizeof(*report));
 	struct kernels *k = mem_alloc(1, sizeof(*k));
-	struct contest blank = {.backend = b,
-		.shapes = shapes,
-		.forced = forced,
-		.from = from,
-		.report = report};
+	struct contest blank = {
+		.backend = b, .shapes = shapes, .forced = forced, .from = from};
 	status st;
 
 	for (uint32_t t = 0; t < from->n_tables; t++)
@@ -219,7 +358,7 @@ static uint32_t built_in(struct variant_table tables[TABLES_MAX])
 status kernels_known(const char *forced, const char *backend, struct err *err)
 {
 	struct variant_table tables[TABLES_MAX];
-	struct variant_source from = {tables, built_in(tables), NULL};
+	struct variant_source from = {.tables = tables, .n_tables = built_in(tables)};
 	size_t len;
 	const char *bad = unknown_name(forced, backend, NULL, &from, &len);
 
@@ -233,7 +372,7 @@ status kernels_select(struct kernels **out, struct backend *b,
 	const struct kernel_shapes *shapes, const char *forced, struct err *err)
 {
 	struct variant_table tables[TABLES_MAX];
-	struct variant_source from = {tables, built_in(tables), NULL};
+	struct variant_source from = {.tables = tables, .n_tables = built_in(tables)};
 	status st = ST_OK;
 
 	if (strcmp(b->name, "cpu") != 0)

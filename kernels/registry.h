@@ -16,6 +16,9 @@ enum { KERNEL_CPU_PLAIN = 1u, KERNEL_CPU_AVX2 = 2u };
 
 typedef void (*op_fn)(void); /* cast to the op's own type by the dispatch below */
 
+#define KERNEL_NAMES_MAX     192u
+#define KERNEL_NAMES_BETWEEN " + "
+
 struct variant {
 	const char *name; /* "linear/avx2" */
 	enum op_id op;
@@ -32,6 +35,10 @@ struct variant {
 	 * staging is the variant's own business. */
 	status (*repack)(
 		struct backend *b, struct stream *s, struct weight *w, struct err *err);
+	/* Names of the kernels or tiles inside that would serve this call, by its host
+	 * numbers: kernel_named for each. A range of row counts between two changes of
+	 * them is a class of rows; the self-check runs every class. */
+	void (*inner)(const void *op, char names[KERNEL_NAMES_MAX]);
 };
 
 /* A variant of every format, or of an op without one. */
@@ -44,6 +51,11 @@ static inline bool variant_takes(const struct variant *v, enum weight_format for
 
 uint64_t no_work(const struct kernel_shapes *shapes);
 status no_repack(struct backend *b, struct stream *s, struct weight *w, struct err *err);
+
+void one_kernel(const void *op, char names[KERNEL_NAMES_MAX]);
+/* Adds one; a name has no '+' and fits 40 bytes. */
+void kernel_named(char names[KERNEL_NAMES_MAX], const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* Tables of the backends; the second exists in builds with CUDA. */
 extern const struct variant cpu_variants[];
@@ -62,6 +74,7 @@ struct variant_source {
 	const struct variant_table *tables;
 	uint32_t n_tables;
 	struct backend *reference;
+	uint32_t threads; /* at most; 0: as many as help */
 };
 
 struct kernels {

@@ -1,6 +1,6 @@
 /* A case in the memory of a device: one allocation that holds every buffer between
  * bands of a pattern, so that one download shows everything that a kernel wrote. */
-#include "kernels/selfcheck.h"
+#include "kernels/selfcheck_rig.h"
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
@@ -10,20 +10,8 @@
 
 #define BAND    256u /* bytes after every buffer, at least; also their alignment */
 #define PATTERN 0xA5
-#define POISON  0xFF /* NaN in F32 and BF16, no id of anything in u32 */
 
-struct check_rig {
-	struct backend *backend;
-	struct check_case *c;
-	struct stream *stream;
-	uint8_t *device;
-	uint8_t *image; /* what is uploaded before a run */
-	uint8_t *after; /* what was downloaded */
-	uint64_t bytes, work_at, work_bytes;
-	bool intact; /* inputs and bands on the device are as in image */
-};
-
-static uint64_t element_bytes(const struct backend *b, enum check_type type)
+uint64_t rig_element_bytes(const struct backend *b, enum check_type type)
 {
 	switch (type) {
 	case CHECK_ACT:
@@ -41,7 +29,7 @@ static uint64_t element_bytes(const struct backend *b, enum check_type type)
 
 static uint64_t buffer_bytes(const struct check_rig *rig, const struct check_buffer *b)
 {
-	return b->rows * b->stride * element_bytes(rig->backend, b->type);
+	return b->rows * b->stride * rig_element_bytes(rig->backend, b->type);
 }
 
 /* The start of what follows `bytes` bytes at `at` and their band. */
@@ -73,11 +61,9 @@ static void encode(const struct check_rig *rig, const struct check_buffer *b)
 	}
 }
 
-static void decode(const struct check_rig *rig, const struct check_buffer *b, float *to)
+void rig_decode(const struct check_rig *rig, const struct check_buffer *b,
+	const uint8_t *from, uint64_t n, float *to)
 {
-	const uint8_t *from = rig->after + b->at;
-	uint64_t n = b->rows * b->stride;
-
 	for (uint64_t i = 0; i < n; i++) {
 		uint32_t u = 0;
 
@@ -137,6 +123,7 @@ void selfcheck_close(struct check_rig *rig)
 		return;
 	mem_free(rig->image);
 	mem_free(rig->after);
+	rig_close_rows(rig);
 	if (rig->device != NULL)
 		rig->backend->ops->free(rig->backend, MEM_DEVICE, rig->device);
 	if (rig->stream != NULL)
@@ -207,21 +194,31 @@ static status prepare(struct check_rig *rig, const struct variant *v, struct err
 	st = upload_image(rig, err);
 	for (uint32_t i = 0; i < c->n_weights && st == ST_OK; i++) {
 		c->weights[i].layout = 0;
+		turn_take(rig->turn);
 		st = v->repack(rig->backend, rig->stream, &c->weights[i], err);
+		turn_give(rig->turn);
 	}
 	return st;
 }
 
-static status launch(
-	struct check_rig *rig, const struct variant *v, bool graph, struct err *err)
+status selfcheck_begin(struct check_rig *rig, const struct variant *v, struct err *err)
+{
+	rig->intact = false;
+	return prepare(rig, v, err);
+}
+
+/* Once more what a kernel may write, before a graph is launched. */
+static status refresh(struct check_rig *rig, struct err *err)
+{
+	return rig->rows != NULL ? rig_poison_rows(rig, err) : upload_written(rig, err);
+}
+
+static status run_graph(struct check_rig *rig, const struct variant *v, struct err *err)
 {
 	const struct backend_ops *ops = rig->backend->ops;
 	struct graph *g = NULL;
-	status st;
+	status st = ops->capture_begin(rig->stream, err);
 
-	if (!graph)
-		return call(rig, v, err);
-	st = ops->capture_begin(rig->stream, err);
 	if (st != ST_OK)
 		return st;
 	st = call(rig, v, err);
@@ -234,13 +231,30 @@ static status launch(
 	}
 	/* What ran during the capture, and not in the graph, does not count. */
 	if (st == ST_OK)
-		st = upload_written(rig, err);
+		st = refresh(rig, err);
 	if (st == ST_OK)
 		st = ops->graph_launch(g, rig->stream, err);
 	if (st == ST_OK)
 		st = ops->stream_sync(rig->stream, err);
 	if (g != NULL)
 		ops->graph_destroy(g);
+	return st;
+}
+
+status rig_launch(
+	struct check_rig *rig, const struct variant *v, bool graph, struct err *err)
+{
+	status st;
+
+	turn_take(rig->turn);
+	if (graph) {
+		st = run_graph(rig, v, err);
+	} else {
+		st = call(rig, v, err);
+		if (st == ST_OK)
+			st = rig->backend->ops->stream_sync(rig->stream, err);
+	}
+	turn_give(rig->turn);
 	return st;
 }
 
@@ -301,21 +315,30 @@ static status check_borders(
 	return ST_OK;
 }
 
+/* All but the scratch, of which only the end matters. */
+static status download_all(struct check_rig *rig, uint64_t work, struct err *err)
+{
+	const struct backend_ops *ops = rig->backend->ops;
+	uint64_t end = rig->work_at + work;
+	status st =
+		ops->download(rig->stream, rig->after, rig->device, rig->work_at, err);
+
+	if (st == ST_OK)
+		st = ops->download(rig->stream, rig->after + end, rig->device + end,
+			rig->bytes - end, err);
+	return st == ST_OK ? ops->stream_sync(rig->stream, err) : st;
+}
+
 status selfcheck_run(struct check_rig *rig, const struct variant *v, bool graph,
 	float *out, struct err *err)
 {
-	const struct backend_ops *ops = rig->backend->ops;
 	status st = prepare(rig, v, err);
 
 	rig->intact = false;
 	if (st == ST_OK)
-		st = launch(rig, v, graph, err);
+		st = rig_launch(rig, v, graph, err);
 	if (st == ST_OK)
-		st = ops->stream_sync(rig->stream, err);
-	if (st == ST_OK)
-		st = ops->download(rig->stream, rig->after, rig->device, rig->bytes, err);
-	if (st == ST_OK)
-		st = ops->stream_sync(rig->stream, err);
+		st = download_all(rig, v->work_bytes(&rig->c->shapes), err);
 	if (st == ST_OK)
 		st = check_borders(rig, v, err);
 	if (st != ST_OK)
@@ -328,7 +351,7 @@ status selfcheck_run(struct check_rig *rig, const struct variant *v, bool graph,
 
 		if (b->role == CHECK_IN)
 			continue;
-		decode(rig, b, out);
+		rig_decode(rig, b, rig->after + b->at, b->rows * b->stride, out);
 		out += b->rows * b->stride;
 	}
 	return ST_OK;
@@ -346,7 +369,7 @@ uint64_t selfcheck_outputs(const struct check_case *c)
 }
 
 /* A GPU is timed over several launches between two waits; the CPU over one call. */
-status selfcheck_time(
+static status time_calls(
 	struct check_rig *rig, const struct variant *v, uint64_t *ns, struct err *err)
 {
 	uint32_t launches = rig->backend->ops->capture_begin != NULL ? 10 : 1;
@@ -370,9 +393,29 @@ status selfcheck_time(
 	return ST_OK;
 }
 
+status selfcheck_time(
+	struct check_rig *rig, const struct variant *v, uint64_t *ns, struct err *err)
+{
+	status st;
+
+	turn_take(rig->turn);
+	st = time_calls(rig, v, ns, err);
+	turn_give(rig->turn);
+	return st;
+}
+
+void selfcheck_turns(struct check_rig *rig, struct turn *turn)
+{
+	rig->turn = turn;
+}
+
 struct check_limits selfcheck_limits(const struct backend *b)
 {
 	if (strcmp(b->name, "cpu") == 0)
-		return (struct check_limits){1u << 20, 8u << 20, NULL, b->act == DT_BF16};
-	return (struct check_limits){32u << 20, 1u << 30, NULL, b->act == DT_BF16};
+		return (struct check_limits){.weight_elements = 1u << 20,
+			.products = 8u << 20,
+			.round_acts = b->act == DT_BF16};
+	return (struct check_limits){.weight_elements = 32u << 20,
+		.products = 1u << 30,
+		.round_acts = b->act == DT_BF16};
 }

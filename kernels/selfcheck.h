@@ -3,12 +3,16 @@
  * outputs come back as F32 on the host. */
 #ifndef KERNELS_SELFCHECK_H
 #define KERNELS_SELFCHECK_H
+#include "common/base/parallel.h"
 #include "kernels/check_case.h"
 #include "kernels/registry.h"
 
 /* A case on a device. */
 struct check_rig;
 
+/* From here on kernels of this rig run while the turn is held, so that those of other
+ * rigs neither slow them down nor use what kernels of a device share. */
+void selfcheck_turns(struct check_rig *rig, struct turn *turn);
 /* work_bytes: of the most demanding variant that will run. The case outlives the rig,
  * and one rig at a time owns its pointers. */
 MUST_CHECK status selfcheck_open(struct check_rig **out, struct backend *b,
@@ -22,6 +26,24 @@ void selfcheck_close(struct check_rig *rig);
 MUST_CHECK status selfcheck_run(struct check_rig *rig, const struct variant *v,
 	bool graph, float *out, struct err *err);
 uint64_t selfcheck_outputs(const struct check_case *c);
+
+/* Rows of a case whose op counts them together: the first `count` of them are run, and
+ * of every output the n rows `at` are looked at, in ascending order; those from `count`
+ * on must stay as they were. */
+struct rows_run {
+	uint32_t count, n;
+	const uint32_t *at;
+	bool graph;
+};
+
+/* The variant's inputs and weights, for any number of selfcheck_rows of it. */
+MUST_CHECK status selfcheck_begin(
+	struct check_rig *rig, const struct variant *v, struct err *err);
+/* `out` receives the rows of each output, one after the other. Bands and inputs are not
+ * looked at: selfcheck_run of the same variant does that. */
+MUST_CHECK status selfcheck_rows(struct check_rig *rig, const struct variant *v,
+	const struct rows_run *how, float *out, struct err *err);
+uint64_t selfcheck_rows_outputs(const struct check_case *c, uint32_t n);
 /* Best time of a few runs after selfcheck_run of the same variant. */
 MUST_CHECK status selfcheck_time(
 	struct check_rig *rig, const struct variant *v, uint64_t *ns, struct err *err);
@@ -32,6 +54,11 @@ MUST_CHECK status selfcheck_time(
  * largest error as a part of its tolerance. ST_DEVICE with the place otherwise. */
 MUST_CHECK status selfcheck_compare(const struct check_case *c, enum dtype act,
 	const float *got, const float *want, float *worst, struct err *err);
+
+/* The same of rows. */
+MUST_CHECK status selfcheck_compare_rows(const struct check_case *c, enum dtype act,
+	const struct rows_run *how, const float *got, const float *want, float *worst,
+	struct err *err);
 
 /* What a case on this backend may cost. */
 struct check_limits selfcheck_limits(const struct backend *b);

@@ -16,7 +16,7 @@ static const struct tolerance *tolerance_of_op(enum op_id op)
 #define X(name, f32, bf16, bf16_f32) {(f32), (bf16), (bf16_f32)},
 	static const struct tolerance tolerances[TOLERANCE__COUNT] = { TOLERANCE_MAP(X) };
 #undef X
-#define X(name, weight, formats, needed, cases, tolerance)                               \
+#define X(name, weight, formats, needed, cases, tolerance, ...)                          \
 	[OP_##name] = TOLERANCE_##tolerance,
 	static const uint8_t of[OP__COUNT] = { OP_MAP(X) };
 #undef X
@@ -36,17 +36,30 @@ static float tolerance_of(
 	return b->type == CHECK_ACT ? t->bf16 : t->bf16_f32;
 }
 
+/* Rows that are compared: all of a buffer, or some, whose numbers are given and of which
+ * only those below `count` are written. */
+struct picked {
+	uint32_t n, count;
+	const uint32_t *at;
+};
+
+static uint64_t number_of(const struct picked *p, uint64_t i)
+{
+	return p->at != NULL ? p->at[i] : i;
+}
+
 /* Root mean square of what is written. */
-static double typical(const struct check_buffer *b, const float *want)
+static double typical(
+	const struct check_buffer *b, const struct picked *rows, const float *want)
 {
 	double sum = 0;
 	uint64_t n = 0;
 
-	for (uint64_t r = 0; r < b->rows; r++) {
+	for (uint64_t r = 0; r < rows->n; r++) {
 		for (uint64_t i = 0; i < b->width; i++) {
 			double v = (double)want[r * b->stride + i];
 
-			if (r != b->skipped_row && isfinite(v)) {
+			if (number_of(rows, r) != b->skipped_row && isfinite(v)) {
 				sum += v * v;
 				n++;
 			}
@@ -102,55 +115,97 @@ static double row_error(
 	return sqrt(error) / MAX(sqrt(size), floor * sqrt((double)b->width));
 }
 
-static status compare_buffer(const struct check_buffer *b, float tolerance,
-	const float *got, const float *want, struct err *err, double *worst)
+/* A row that no kernel may write. */
+static status check_untouched(const struct check_buffer *b, uint64_t r, uint32_t count,
+	const float *got, struct err *err)
 {
-	double floor = typical(b, want) * 0.1;
+	for (uint64_t i = 0; i < b->stride; i++) {
+		if (!isnan(got[i]))
+			return err_set(err, ST_DEVICE,
+				"%s: row %llu: wrote element %llu, past the last of %u "
+				"rows",
+				b->name, (unsigned long long)r, (unsigned long long)i,
+				count);
+	}
+	return ST_OK;
+}
 
-	for (uint64_t r = 0; r < b->rows; r++) {
-		const float *g = got + r * b->stride;
-		const float *w = want + r * b->stride;
+static status compare_buffer(const struct check_buffer *b, const struct picked *rows,
+	const float *tolerance, const float *got, const float *want, struct err *err,
+	double *worst)
+{
+	double floor = typical(b, rows, want) * 0.1;
+
+	for (uint64_t k = 0; k < rows->n; k++) {
+		const float *g = got + k * b->stride;
+		const float *w = want + k * b->stride;
+		uint64_t r = number_of(rows, k);
 		double error;
 		status st;
 
 		if (r == b->skipped_row)
 			continue;
+		if (rows->at != NULL && r >= rows->count) {
+			st = check_untouched(b, r, rows->count, g, err);
+			if (st != ST_OK)
+				return st;
+			continue;
+		}
 		st = check_row(b, r, g, w, err);
 		if (st != ST_OK)
 			return st;
 		if (b->type == CHECK_U32)
 			continue;
 		error = row_error(b, floor, g, w);
-		if (error > (double)tolerance)
+		if (error > (double)*tolerance)
 			return err_set(err, ST_DEVICE,
 				"%s: row %llu differs by %.2g of its size, allowed %.2g "
 				"(begins "
 				"%.6g, not %.6g)",
-				b->name, (unsigned long long)r, error, (double)tolerance,
+				b->name, (unsigned long long)r, error, (double)*tolerance,
 				(double)g[0], (double)w[0]);
 		if (error > 0)
-			*worst = MAX(*worst, error / (double)tolerance);
+			*worst = MAX(*worst, error / (double)*tolerance);
 	}
+	return ST_OK;
+}
+
+/* Of all buffers, or of the outputs where rows are picked. */
+static status compare(const struct check_case *c, enum dtype act,
+	const struct rows_run *how, const float *got, const float *want, float *worst,
+	struct err *err)
+{
+	double part = 0;
+
+	for (uint32_t i = 0; i < c->n_buffers; i++) {
+		const struct check_buffer *b = &c->buffers[i];
+		struct picked rows = {.n = (uint32_t)b->rows};
+		float tolerance = tolerance_of(c, b, act);
+		status st;
+
+		if (b->role == CHECK_IN)
+			continue;
+		if (how != NULL)
+			rows = (struct picked){how->n, how->count, how->at};
+		st = compare_buffer(b, &rows, &tolerance, got, want, err, &part);
+		if (st != ST_OK)
+			return st;
+		got += rows.n * b->stride;
+		want += rows.n * b->stride;
+	}
+	*worst = MAX(*worst, (float)part);
 	return ST_OK;
 }
 
 status selfcheck_compare(const struct check_case *c, enum dtype act, const float *got,
 	const float *want, float *worst, struct err *err)
 {
-	double part = 0;
+	return compare(c, act, NULL, got, want, worst, err);
+}
 
-	for (uint32_t i = 0; i < c->n_buffers; i++) {
-		const struct check_buffer *b = &c->buffers[i];
-		status st;
-
-		if (b->role == CHECK_IN)
-			continue;
-		st = compare_buffer(b, tolerance_of(c, b, act), got, want, err, &part);
-		if (st != ST_OK)
-			return st;
-		got += b->rows * b->stride;
-		want += b->rows * b->stride;
-	}
-	*worst = MAX(*worst, (float)part);
-	return ST_OK;
+status selfcheck_compare_rows(const struct check_case *c, enum dtype act,
+	const struct rows_run *how, const float *got, const float *want, float *worst,
+	struct err *err)
+{
+	return compare(c, act, how, got, want, worst, err);
 }

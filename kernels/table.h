@@ -11,22 +11,28 @@
  *   formats    in which the model needs it, as bits 1 << WF_x, of the shapes s
  *   needed     whether the model needs it at all
  *   cases      of the self-check: other options of the op, not only other rows
- *   tolerance  a line of TOLERANCE_MAP */
+ *   tolerance  a line of TOLERANCE_MAP
+ *   rows       how rows are counted: TOGETHER(member) that is their number, PASS: the
+ * rows of sequences, STEP: sequences of one row each tried      cases, as bits, in which
+ * each variant's classes of rows are run */
 #define OP_MAP(X)                                                                        \
-	X(embed, table, 1u << WF_F32 | 1u << WF_BF16, true, 3, COPIED)                   \
-	X(add_norm, NONE, 1u << WF_F32, true, 3, SUMMED)                                 \
-	X(linear, w, s->linear_formats, true, 4, SUMMED)                                 \
-	X(attn_prep, NONE, 1u << WF_F32, s->n_q > 0, 3, SUMMED)                          \
-	X(attn_prefill, NONE, 1u << WF_F32, s->n_q > 0, 3, SUMMED_TWICE)                 \
-	X(attn_decode, NONE, 1u << WF_F32, s->n_q > 0, 3, SUMMED_TWICE)                  \
-	X(gdn_prep, NONE, 1u << WF_F32, s->n_v > 0, 3, RECURRENT)                        \
-	X(gdn_prefill, NONE, 1u << WF_F32, s->n_v > 0, 3, CHUNKED)                       \
-	X(gdn_decode, NONE, 1u << WF_F32, s->n_v > 0, 3, RECURRENT)                      \
-	X(swiglu, NONE, 1u << WF_F32, true, 3, SUMMED)                                   \
-	X(moe_route, NONE, 1u << WF_F32, s->n_experts > 0, 3, EXACT_INPUTS)              \
-	X(moe, down, s->moe_formats, s->n_experts > 0, 3, SUMMED_TWICE)                  \
-	X(head, w, s->head_formats, true, 3, EXACT_INPUTS)                               \
-	X(sample, NONE, 1u << WF_F32, true, 3, SAME_LOGITS)
+	X(embed, table, 1u << WF_F32 | 1u << WF_BF16, true, 3, COPIED,                   \
+		TOGETHER(n_rows, rows_max), 1)                                           \
+	X(add_norm, NONE, 1u << WF_F32, true, 3, SUMMED, TOGETHER(n_rows, rows_max), 2)  \
+	X(linear, w, s->linear_formats, true, 4, SUMMED, TOGETHER(n_rows, rows_max), 14) \
+	X(attn_prep, NONE, 1u << WF_F32, s->n_q > 0, 3, SUMMED, PASS, 1)                 \
+	X(attn_prefill, NONE, 1u << WF_F32, s->n_q > 0, 3, SUMMED_TWICE, PASS, 1)        \
+	X(attn_decode, NONE, 1u << WF_F32, s->n_q > 0, 3, SUMMED_TWICE, STEP, 4)         \
+	X(gdn_prep, NONE, 1u << WF_F32, s->n_v > 0, 3, RECURRENT, PASS, 1)               \
+	X(gdn_prefill, NONE, 1u << WF_F32, s->n_v > 0, 3, CHUNKED, PASS, 1)              \
+	X(gdn_decode, NONE, 1u << WF_F32, s->n_v > 0, 3, RECURRENT, STEP, 1)             \
+	X(swiglu, NONE, 1u << WF_F32, true, 3, SUMMED, TOGETHER(n_rows, rows_max), 1)    \
+	X(moe_route, NONE, 1u << WF_F32, s->n_experts > 0, 3, EXACT_INPUTS,              \
+		TOGETHER(n_rows, rows_max), 5)                                           \
+	X(moe, down, s->moe_formats, s->n_experts > 0, 3, SUMMED_TWICE,                  \
+		TOGETHER(n_rows, rows_max), 3)                                           \
+	X(head, w, s->head_formats, true, 3, EXACT_INPUTS, TOGETHER(n_out, out_max), 1)  \
+	X(sample, NONE, 1u << WF_F32, true, 3, SAME_LOGITS, TOGETHER(n, out_max), 1)
 
 /* Largest |got - want| / |want| of a row: where activations are F32; of results that are
  * stored in BF16; of results kept in F32 although activations are BF16.
@@ -57,34 +63,36 @@
 /* A CPU kernel's line:
  *   op, isa  CPU_KERNEL(op, isa); "plain" is the oracle of the others, "avx2" needs
  *            KERNEL_CPU_AVX2
- *   work     bytes of scratch at given shapes, as variant.work_bytes; no_work: none */
+ *   work     bytes of scratch at given shapes, as variant.work_bytes; no_work: none
+ *   inner    names the kernels inside that serve a call, as variant.inner; one_kernel:
+ *            there is no choice */
 #define CPU_VARIANTS(X)                                                                  \
-	X(embed, plain, no_work)                                                         \
-	X(add_norm, plain, no_work)                                                      \
-	X(linear, plain, no_work)                                                        \
-	X(attn_prep, plain, no_work)                                                     \
-	X(attn_prefill, plain, attn_work_plain)                                          \
-	X(attn_decode, plain, attn_work_plain)                                           \
-	X(gdn_prep, plain, no_work)                                                      \
-	X(gdn_prefill, plain, no_work)                                                   \
-	X(gdn_decode, plain, no_work)                                                    \
-	X(swiglu, plain, no_work)                                                        \
-	X(moe_route, plain, no_work)                                                     \
-	X(moe, plain, moe_work_plain)                                                    \
-	X(head, plain, no_work)                                                          \
-	X(sample, plain, sample_work_plain)                                              \
-	X(add_norm, avx2, no_work)                                                       \
-	X(linear, avx2, no_work)                                                         \
-	X(attn_prep, avx2, no_work)                                                      \
-	X(attn_prefill, avx2, no_work)                                                   \
-	X(attn_decode, avx2, no_work)                                                    \
-	X(gdn_prep, avx2, no_work)                                                       \
-	X(gdn_prefill, avx2, no_work)                                                    \
-	X(gdn_decode, avx2, no_work)                                                     \
-	X(swiglu, avx2, no_work)                                                         \
-	X(moe_route, avx2, no_work)                                                      \
-	X(moe, avx2, moe_work_avx2)                                                      \
-	X(head, avx2, no_work)
+	X(embed, plain, no_work, one_kernel)                                             \
+	X(add_norm, plain, no_work, one_kernel)                                          \
+	X(linear, plain, no_work, one_kernel)                                            \
+	X(attn_prep, plain, no_work, one_kernel)                                         \
+	X(attn_prefill, plain, attn_work_plain, one_kernel)                              \
+	X(attn_decode, plain, attn_work_plain, one_kernel)                               \
+	X(gdn_prep, plain, no_work, one_kernel)                                          \
+	X(gdn_prefill, plain, no_work, one_kernel)                                       \
+	X(gdn_decode, plain, no_work, one_kernel)                                        \
+	X(swiglu, plain, no_work, one_kernel)                                            \
+	X(moe_route, plain, no_work, one_kernel)                                         \
+	X(moe, plain, moe_work_plain, one_kernel)                                        \
+	X(head, plain, no_work, one_kernel)                                              \
+	X(sample, plain, sample_work_plain, one_kernel)                                  \
+	X(add_norm, avx2, no_work, one_kernel)                                           \
+	X(linear, avx2, no_work, linear_inner_avx2)                                      \
+	X(attn_prep, avx2, no_work, one_kernel)                                          \
+	X(attn_prefill, avx2, no_work, one_kernel)                                       \
+	X(attn_decode, avx2, no_work, one_kernel)                                        \
+	X(gdn_prep, avx2, no_work, one_kernel)                                           \
+	X(gdn_prefill, avx2, no_work, one_kernel)                                        \
+	X(gdn_decode, avx2, no_work, one_kernel)                                         \
+	X(swiglu, avx2, no_work, one_kernel)                                             \
+	X(moe_route, avx2, no_work, route_inner_avx2)                                    \
+	X(moe, avx2, moe_work_avx2, one_kernel)                                          \
+	X(head, avx2, no_work, head_inner_avx2)
 
 /* Formats of weights that the tensor-core products take. */
 #define FORMATS_MMA (1u << WF_BF16 | 1u << WF_FP8 | 1u << WF_NVFP4)
@@ -96,30 +104,41 @@
  *                or FAST; each op has one oracle
  *   work         as above
  *   repack       of its weights at load, as variant.repack; no_repack: layout 0. (The
- *                shared expert of moe may be NVFP4 where the others are not.) */
+ *                shared expert of moe may be NVFP4 where the others are not.)
+ *   inner        as above */
 #define CUDA_VARIANTS(X)                                                                 \
-	X(embed, rows, FORMATS_ANY, ORACLE, no_work, no_repack)                          \
-	X(add_norm, rows, FORMATS_ANY, ORACLE, no_work, no_repack)                       \
-	X(attn_prep, heads, FORMATS_ANY, ORACLE, no_work, no_repack)                     \
-	X(attn_prefill, rows, FORMATS_ANY, ORACLE, attn_cuda_rows_work, no_repack)       \
-	X(attn_prefill, tiles, FORMATS_ANY, FAST, no_work, no_repack)                    \
-	X(attn_prefill, mixed, FORMATS_ANY, FAST, attn_cuda_rows_work, no_repack)        \
-	X(attn_decode, rows, FORMATS_ANY, ORACLE, attn_cuda_rows_work, no_repack)        \
-	X(gdn_prep, rows, FORMATS_ANY, ORACLE, no_work, no_repack)                       \
-	X(gdn_prefill, steps, FORMATS_ANY, ORACLE, no_work, no_repack)                   \
-	X(gdn_prefill, chunks, FORMATS_ANY, FAST, gdn_cuda_chunks_work, no_repack)       \
-	X(gdn_decode, steps, FORMATS_ANY, ORACLE, no_work, no_repack)                    \
-	X(swiglu, flat, FORMATS_ANY, ORACLE, no_work, no_repack)                         \
-	X(moe_route, rows, FORMATS_ANY, ORACLE, no_work, no_repack)                      \
-	X(moe_route, cluster, FORMATS_ANY, FAST, no_work, no_repack)                     \
-	X(moe_route, spread, FORMATS_ANY, FAST, no_work, no_repack)                      \
-	X(linear, plain, FORMATS_ANY, ORACLE, no_work, no_repack)                        \
-	X(linear, mma, FORMATS_MMA, FAST, no_work, nvfp4_cuda_repack)                    \
-	X(linear, blas, 1u << WF_BF16, FAST, no_work, linear_cuda_blas_prepare)          \
-	X(head, plain, FORMATS_ANY, ORACLE, no_work, no_repack)                          \
-	X(head, mma, FORMATS_MMA, FAST, no_work, nvfp4_cuda_repack)                      \
-	X(moe, plain, FORMATS_ANY, ORACLE, moe_cuda_plain_work, no_repack)               \
-	X(moe, groups, FORMATS_MMA, FAST, moe_cuda_groups_work, nvfp4_cuda_repack)       \
-	X(sample, bins, FORMATS_ANY, ORACLE, sample_cuda_bins_work, no_repack)
+	X(embed, rows, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)              \
+	X(add_norm, rows, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)           \
+	X(attn_prep, heads, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)         \
+	X(attn_prefill, rows, FORMATS_ANY, ORACLE, attn_cuda_rows_work, no_repack,       \
+		attn_cuda_rows_inner)                                                    \
+	X(attn_prefill, tiles, FORMATS_ANY, FAST, no_work, no_repack, one_kernel)        \
+	X(attn_prefill, mixed, FORMATS_ANY, FAST, attn_cuda_rows_work, no_repack,        \
+		attn_cuda_mixed_inner)                                                   \
+	X(attn_decode, rows, FORMATS_ANY, ORACLE, attn_cuda_rows_work, no_repack,        \
+		attn_cuda_rows_inner)                                                    \
+	X(gdn_prep, rows, FORMATS_ANY, ORACLE, no_work, no_repack, gdn_cuda_prep_inner)  \
+	X(gdn_prefill, steps, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)       \
+	X(gdn_prefill, chunks, FORMATS_ANY, FAST, gdn_cuda_chunks_work, no_repack,       \
+		one_kernel)                                                              \
+	X(gdn_decode, steps, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)        \
+	X(swiglu, flat, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)             \
+	X(moe_route, rows, FORMATS_ANY, ORACLE, no_work, no_repack,                      \
+		route_cuda_rows_inner)                                                   \
+	X(moe_route, cluster, FORMATS_ANY, FAST, no_work, no_repack,                     \
+		route_cuda_cluster_inner)                                                \
+	X(moe_route, spread, FORMATS_ANY, FAST, no_work, no_repack,                      \
+		route_cuda_spread_inner)                                                 \
+	X(linear, plain, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)            \
+	X(linear, mma, FORMATS_MMA, FAST, no_work, nvfp4_cuda_repack,                    \
+		linear_cuda_mma_inner)                                                   \
+	X(linear, blas, 1u << WF_BF16, FAST, no_work, linear_cuda_blas_prepare,          \
+		linear_cuda_blas_inner)                                                  \
+	X(head, plain, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)              \
+	X(head, mma, FORMATS_MMA, FAST, no_work, nvfp4_cuda_repack, head_cuda_mma_inner) \
+	X(moe, plain, FORMATS_ANY, ORACLE, moe_cuda_plain_work, no_repack, one_kernel)   \
+	X(moe, groups, FORMATS_MMA, FAST, moe_cuda_groups_work, nvfp4_cuda_repack,       \
+		moe_cuda_groups_inner)                                                   \
+	X(sample, bins, FORMATS_ANY, ORACLE, sample_cuda_bins_work, no_repack, one_kernel)
 
 #endif

@@ -16,9 +16,10 @@
 	status k_##name##_##variant(__attribute__((unused)) struct stream *stream,       \
 		const struct op_##name *op, __attribute__((unused)) struct err *err)
 
-#define X(name, isa, work)                                                               \
+#define X(name, isa, work, inner)                                                        \
 	CPU_KERNEL(name, isa);                                                           \
-	uint64_t work(const struct kernel_shapes *shapes);
+	uint64_t work(const struct kernel_shapes *shapes);                               \
+	void inner(const void *op, char names[KERNEL_NAMES_MAX]);
 CPU_VARIANTS(X)
 #undef X
 
@@ -41,6 +42,8 @@ struct product {
 };
 void product_plain(const struct product *p);
 void product_avx2(const struct product *p);
+/* Which of its forms takes so many rows. */
+void product_inner_avx2(const struct weight *w, uint32_t n_rows, char *names);
 /* Refuses what no CPU kernel reads: a repacked layout, NVFP4 rows that end inside a
  * scale block, a format that is not one. `what` names the op and the member. */
 MUST_CHECK status product_check(

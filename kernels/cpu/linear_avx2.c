@@ -16,6 +16,13 @@ CPU_KERNEL(linear, avx2)
 	return ST_OK;
 }
 
+void linear_inner_avx2(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	const struct op_linear *a = op;
+
+	product_inner_avx2(a->w, a->n_rows, names);
+}
+
 CPU_KERNEL(head, avx2)
 {
 	status st = product_check(op->w, "head/avx2", err);
@@ -30,4 +37,11 @@ CPU_KERNEL(head, avx2)
 		.n_rows = op->n_out,
 		.w = op->w});
 	return ST_OK;
+}
+
+void head_inner_avx2(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	const struct op_head *a = op;
+
+	product_inner_avx2(a->w, a->n_out, names);
 }

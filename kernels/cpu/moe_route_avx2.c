@@ -69,3 +69,10 @@ CPU_KERNEL(moe_route, avx2)
 	}
 	return ST_OK;
 }
+
+void route_inner_avx2(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	const struct op_moe_route *a = op;
+
+	product_inner_avx2(a->router, a->n_rows, names);
+}

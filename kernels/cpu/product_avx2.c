@@ -206,12 +206,20 @@ ALWAYS_INLINE void one_row(const struct product *p, bool nvfp4)
 		outputs(p, n, 1, nvfp4);
 }
 
+static bool is_one_row(const struct weight *w, uint32_t n_rows)
+{
+	return n_rows == 1 && w->format != WF_FP8;
+}
+
+void product_inner_avx2(const struct weight *w, uint32_t n_rows, char *names)
+{
+	kernel_named(names, is_one_row(w, n_rows) ? "one row" : "panels");
+}
+
 void product_avx2(const struct product *p)
 {
-	if (p->n_rows == 1 && p->w->format == WF_NVFP4)
-		one_row(p, true);
-	else if (p->n_rows == 1 && p->w->format != WF_FP8)
-		one_row(p, false);
+	if (is_one_row(p->w, p->n_rows))
+		one_row(p, p->w->format == WF_NVFP4);
 	else if (p->n_rows > 0)
 		product_rows(p);
 }

@@ -5,9 +5,10 @@
 enum { arch_plain = KERNEL_CPU_PLAIN, arch_avx2 = KERNEL_CPU_AVX2 };
 
 const struct variant cpu_variants[] = {
-#define X(name, isa, work)                                                               \
+#define X(name, isa, work, inner)                                                        \
 	{#name "/" #isa, OP_##name, FORMATS_ANY, "cpu", arch_##isa, arch_##isa,          \
-		(op_fn)k_##name##_##isa, arch_##isa == arch_plain, work, no_repack},
+		(op_fn)k_##name##_##isa, arch_##isa == arch_plain, work, no_repack,      \
+		inner},
 	CPU_VARIANTS(X)
 #undef X
 };

@@ -333,6 +333,19 @@ uint64_t attn_cuda_rows_work(const struct kernel_shapes *shapes)
 	       sizeof(float);
 }
 
+static uint32_t splits_of(const struct op_attn_prefill *op)
+{
+	return choose_splits((uint64_t)op->rows.n_rows * products(op->n_q, op->kv.n_kv),
+		op->rows.max_len);
+}
+
+extern "C" void attn_cuda_rows_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	bool split = splits_of((const struct op_attn_prefill *)op) > 1;
+
+	kernel_named(names, split ? "rows, ranges merged" : "rows");
+}
+
 static status launch(const char *what, struct stream *stream,
 	const struct op_attn_prefill *op, struct err *err)
 {
@@ -342,7 +355,7 @@ static status launch(const char *what, struct stream *stream,
 	if (st != ST_OK || op->rows.n_rows == 0)
 		return st;
 	blocks = products(op->n_q, op->kv.n_kv);
-	splits = choose_splits((uint64_t)op->rows.n_rows * blocks, op->rows.max_len);
+	splits = splits_of(op);
 	if (part_bytes(op->rows.n_rows, op->n_q, splits) > op->work_bytes)
 		return err_set(err, ST_LIMIT,
 			"%s: %llu bytes of scratch, %llu are needed", what,

@@ -245,9 +245,22 @@ CUDA_KERNEL(attn_prefill, tiles)
  * that their rows take singly, so below about 40 the rows are done sooner. */
 #define BLOCKS_MIN 40u
 
+static bool is_for_rows(const struct op_attn_prefill *op)
+{
+	return (uint64_t)op->rows.n_rows * op->n_q < (uint64_t)BLOCKS_MIN * ROWS;
+}
+
+extern "C" void attn_cuda_mixed_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	if (is_for_rows((const struct op_attn_prefill *)op))
+		attn_cuda_rows_inner(op, names);
+	else
+		kernel_named(names, "tiles");
+}
+
 CUDA_KERNEL(attn_prefill, mixed)
 {
-	if ((uint64_t)op->rows.n_rows * op->n_q < (uint64_t)BLOCKS_MIN * ROWS)
+	if (is_for_rows(op))
 		return k_attn_prefill_cuda_rows(stream, op, err);
 	return k_attn_prefill_cuda_tiles(stream, op, err);
 }

@@ -29,6 +29,8 @@ target_compile_options(baton_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 -linein
 target_link_libraries(baton_cuda PUBLIC baton_flags baton_base CUDA::cudart_static CUDA::cublasLt)
 target_compile_definitions(baton_kernels PUBLIC BATON_HAVE_CUDA=1)
 target_link_libraries(baton_kernels PUBLIC baton_cuda)
+# Their tables and names; the two libraries need each other.
+target_link_libraries(baton_cuda PRIVATE baton_kernels)
 # Made before the language was known, and it has no CUDA source.
 set_target_properties(baton_kernels PROPERTIES CUDA_ARCHITECTURES OFF)
 

@@ -67,11 +67,12 @@ static inline bool is_aligned(const void *p, uint64_t bytes)
 }
 
 /* Every launcher of the folder, and what its line says of scratch and weights. */
-#define X(op, variant, formats, role, work, repack)                                      \
+#define X(op, variant, formats, role, work, repack, inner)                               \
 	CUDA_KERNEL(op, variant);                                                        \
 	extern "C" uint64_t work(const struct kernel_shapes *shapes);                    \
 	extern "C" status repack(struct backend *b, struct stream *stream,               \
-		struct weight *w, struct err *err);
+		struct weight *w, struct err *err);                                      \
+	extern "C" void inner(const void *op, char names[KERNEL_NAMES_MAX]);
 CUDA_VARIANTS(X)
 #undef X
 

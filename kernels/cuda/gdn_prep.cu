@@ -313,11 +313,25 @@ static status check(const struct op_gdn_prep *op, struct err *err)
 	return ST_OK;
 }
 
+/* Rows of a block. Few rows: one each, so that they run side by side. */
+static uint32_t block_rows(const struct op_gdn_prep *op)
+{
+	return op->rows.n_rows <= 512 ? 1 : ROWS_MAX;
+}
+
+extern "C" void gdn_cuda_prep_inner(const void *arg, char names[KERNEL_NAMES_MAX])
+{
+	const struct op_gdn_prep *op = (const struct op_gdn_prep *)arg;
+
+	kernel_named(names, "blocks of %u", block_rows(op));
+	if (op->rows.max_seq_rows > 1)
+		kernel_named(names, "conv state");
+}
+
 CUDA_KERNEL(gdn_prep, rows)
 {
 	uint32_t heads = 2 * op->n_k + op->n_v;
-	/* Few rows: one each, so that they run side by side. */
-	uint32_t rows = op->rows.n_rows <= 512 ? 1 : ROWS_MAX;
+	uint32_t rows = block_rows(op);
 	dim3 grid(CEIL_DIV(op->rows.n_rows, rows), CEIL_DIV(heads, (uint32_t)WARPS));
 	status st = check(op, err);
 

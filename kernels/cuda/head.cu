@@ -31,7 +31,7 @@ CUDA_KERNEL(head, plain)
 	return cuda_launched("head/plain", err);
 }
 
-CUDA_KERNEL(head, mma)
+static struct product product_of(const struct op_head *op)
 {
 	struct product p = {
 		.y = op->logits,
@@ -44,6 +44,20 @@ CUDA_KERNEL(head, mma)
 		.x_div = 1,
 		.x_rows = op->out_row,
 	};
+
+	return p;
+}
+
+extern "C" void head_cuda_mma_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	struct product p = product_of((const struct op_head *)op);
+
+	product_inner(&p, 0, "", names);
+}
+
+CUDA_KERNEL(head, mma)
+{
+	struct product p = product_of(op);
 
 	return product_run(stream, &p, 0, "head/mma", err);
 }

@@ -41,7 +41,7 @@ CUDA_KERNEL(linear, plain)
 	return cuda_launched("linear/plain", err);
 }
 
-CUDA_KERNEL(linear, mma)
+static struct product product_of(const struct op_linear *op)
 {
 	struct product p = {
 		.y = op->y,
@@ -53,6 +53,20 @@ CUDA_KERNEL(linear, mma)
 		.n_rows = op->n_rows,
 		.x_div = 1,
 	};
+
+	return p;
+}
+
+extern "C" void linear_cuda_mma_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	struct product p = product_of((const struct op_linear *)op);
+
+	product_inner(&p, 0, "", names);
+}
+
+CUDA_KERNEL(linear, mma)
+{
+	struct product p = product_of(op);
 	status st = check_strides(op, "linear/mma", err);
 
 	return st == ST_OK ? product_run(stream, &p, 0, "linear/mma", err) : st;

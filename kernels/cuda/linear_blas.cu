@@ -193,37 +193,60 @@ extern "C" status linear_cuda_blas_prepare(
 	return st;
 }
 
+static uint32_t class_of(uint32_t n_rows)
+{
+	uint32_t i = 0;
+
+	while (i + 1 < CLASSES && class_rows[i] < n_rows)
+		i++;
+	return i;
+}
+
 static status run_blas(struct stream *stream, const struct op_linear *op,
 	const struct blas_shape *s, struct err *err)
 {
 	const struct blas *b = cuda_of(stream->backend)->blas;
 	const float one = 1.0f, zero = 0.0f;
 	struct blas_layouts l;
-	uint32_t class_index = 0;
 	status st =
 		make_layouts(&l, s->n, s->k, op->n_rows, op->x_stride, op->y_stride, err);
 
 	if (st != ST_OK)
 		return st;
-	while (class_index + 1 < CLASSES && class_rows[class_index] < op->n_rows)
-		class_index++;
 	CUDA_ENTER("linear/blas");
 	return check_blas("cublasLtMatmul",
 		cublasLtMatmul(b->handle, b->desc, &one, op->w->data, &l.w, op->x, &l.x,
-			&zero, op->y, &l.y, op->y, &l.y, &s->algo[class_index],
+			&zero, op->y, &l.y, op->y, &l.y, &s->algo[class_of(op->n_rows)],
 			b->workspace, WORKSPACE_BYTES, stream->cuda),
 		err);
 }
 
-CUDA_KERNEL(linear, blas)
+static bool is_for_mma(const struct op_linear *op)
 {
 	const struct weight *w = op->w;
 	bool aligned = op->x_stride % 8 == 0 && op->y_stride % 8 == 0 &&
 		       is_aligned(op->x, 16) && is_aligned(op->y, 16) &&
 		       is_aligned(w->data, 16);
+
+	return op->n_rows <= STREAM_ROWS_MAX || !aligned || !fits_blas(w->n, w->k);
+}
+
+extern "C" void linear_cuda_blas_inner(const void *arg, char names[KERNEL_NAMES_MAX])
+{
+	const struct op_linear *op = (const struct op_linear *)arg;
+
+	if (is_for_mma(op))
+		linear_cuda_mma_inner(op, names);
+	else
+		kernel_named(names, "cublasLt to %u", class_rows[class_of(op->n_rows)]);
+}
+
+CUDA_KERNEL(linear, blas)
+{
+	const struct weight *w = op->w;
 	const struct blas_shape *s;
 
-	if (op->n_rows <= STREAM_ROWS_MAX || !aligned || !fits_blas(w->n, w->k))
+	if (is_for_mma(op))
 		return k_linear_cuda_mma(stream, op, err);
 	if (w->format != WF_BF16 || w->count != 1 || op->x_stride < w->k ||
 		op->y_stride < w->n)

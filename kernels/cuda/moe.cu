@@ -161,8 +161,12 @@ static __global__ void __launch_bounds__(SUM_BLOCK)
 }
 
 /* gate and up into the inner rows, down into the parts. */
-static status run_experts(struct stream *stream, const struct op_moe *op,
-	const struct moe_plan *plan, const bf16 *x, const uint32_t *ids, struct err *err)
+struct two_products {
+	struct product in, out;
+};
+
+static struct two_products experts_of(const struct op_moe *op,
+	const struct moe_plan *plan, const bf16 *x, const uint32_t *ids)
 {
 	bool direct = plan->group_rows == 1;
 	struct product p = {
@@ -181,10 +185,8 @@ static status run_experts(struct stream *stream, const struct op_moe *op,
 		.n_groups = plan->n_groups,
 		.max_groups = plan->max_groups,
 	};
-	status st = product_run(stream, &p, plan->group_rows, "moe/groups", err);
+	struct two_products both = {p, p};
 
-	if (st != ST_OK)
-		return st;
 	p.y = plan->part;
 	p.x = plan->inner;
 	p.x_stride = op->down->k;
@@ -192,11 +194,12 @@ static status run_experts(struct stream *stream, const struct op_moe *op,
 	p.w = *op->down;
 	p.out = OUT_F32;
 	p.x_div = 1;
-	return product_run(stream, &p, plan->group_rows, "moe/groups", err);
+	both.out = p;
+	return both;
 }
 
-static status run_shared(struct stream *stream, const struct op_moe *op,
-	const struct moe_plan *plan, const bf16 *x, struct err *err)
+static struct two_products shared_of(
+	const struct op_moe *op, const struct moe_plan *plan, const bf16 *x)
 {
 	struct product p = {
 		.y = plan->inner_shared,
@@ -209,17 +212,31 @@ static status run_shared(struct stream *stream, const struct op_moe *op,
 		.n_rows = plan->rows,
 		.x_div = 1,
 	};
-	status st = product_run(stream, &p, 0, "moe/groups, shared", err);
+	struct two_products both = {p, p};
 
-	if (st != ST_OK)
-		return st;
 	p.y = plan->part_shared;
 	p.x = plan->inner_shared;
 	p.x_stride = op->sh_down->k;
 	p.y_stride = op->sh_down->n;
 	p.w = *op->sh_down;
 	p.out = OUT_F32;
-	return product_run(stream, &p, 0, "moe/groups, shared", err);
+	both.out = p;
+	return both;
+}
+
+static status run_both(struct stream *stream, const struct two_products *both,
+	uint32_t most, const char *what, struct err *err)
+{
+	status st = product_run(stream, &both->in, most, what, err);
+
+	return st == ST_OK ? product_run(stream, &both->out, most, what, err) : st;
+}
+
+static void name_both(const struct two_products *both, uint32_t most, const char *prefix,
+	char names[KERNEL_NAMES_MAX])
+{
+	product_inner(&both->in, most, prefix, names);
+	product_inner(&both->out, most, prefix, names);
 }
 
 static struct kernel_shapes shapes_of(const struct op_moe *op)
@@ -243,6 +260,7 @@ static status run_slab(struct stream *stream, const struct op_moe *op, uint32_t 
 	uint32_t hidden = shapes.hidden;
 	const bf16 *x = (const bf16 *)op->x + (uint64_t)first * hidden;
 	const uint32_t *ids = op->ids + (uint64_t)first * op->top_k;
+	struct two_products both;
 	status st;
 
 	if (plan.group_rows > 1) {
@@ -251,9 +269,12 @@ static status run_slab(struct stream *stream, const struct op_moe *op, uint32_t 
 		if (st != ST_OK)
 			return st;
 	}
-	st = run_experts(stream, op, &plan, x, ids, err);
-	if (st == ST_OK && op->sh_gate != NULL)
-		st = run_shared(stream, op, &plan, x, err);
+	both = experts_of(op, &plan, x, ids);
+	st = run_both(stream, &both, plan.group_rows, "moe/groups", err);
+	if (st == ST_OK && op->sh_gate != NULL) {
+		both = shared_of(op, &plan, x);
+		st = run_both(stream, &both, 0, "moe/groups, shared", err);
+	}
 	if (st != ST_OK)
 		return st;
 	moe_sum<<<dim3(CEIL_DIV(hidden, (uint32_t)SUM_BLOCK), rows), SUM_BLOCK, 0,
@@ -261,6 +282,27 @@ static status run_slab(struct stream *stream, const struct op_moe *op, uint32_t 
 		op->weights + (uint64_t)first * op->top_k,
 		op->sh_gate != NULL ? op->shared + first : NULL, hidden);
 	return cuda_launched("moe/groups", err);
+}
+
+/* Of a whole slab; the last one of a pass may be any shorter one. The lists have no
+ * memory yet, and a product tells their kinds apart by which it has: they stand at an
+ * address that nobody reads. */
+extern "C" void moe_cuda_groups_inner(const void *arg, char names[KERNEL_NAMES_MAX])
+{
+	static uint32_t nowhere[1];
+	const struct op_moe *op = (const struct op_moe *)arg;
+	struct kernel_shapes shapes = shapes_of(op);
+	struct moe_plan plan = plan_slab(MIN(op->n_rows, MOE_SLAB), &shapes, nowhere);
+	struct two_products both = experts_of(op, &plan, NULL, nowhere);
+
+	name_both(&both, plan.group_rows,
+		plan.group_rows == 1 ? "unsorted, " : "experts, ", names);
+	if (op->sh_gate != NULL) {
+		both = shared_of(op, &plan, NULL);
+		name_both(&both, 0, "shared, ", names);
+	}
+	if (op->n_rows > MOE_SLAB)
+		kernel_named(names, "slabs");
 }
 
 CUDA_KERNEL(moe, groups)

@@ -104,10 +104,22 @@ static status launch(
 	return cuda_launched("moe_route/rows", err);
 }
 
+static bool is_many(const struct op_moe_route *op)
+{
+	return op->n_rows >= 512;
+}
+
+extern "C" void route_cuda_rows_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	bool many = is_many((const struct op_moe_route *)op);
+
+	kernel_named(names, "blocks of %d", many ? ROWS_MANY : 1);
+}
+
 CUDA_KERNEL(moe_route, rows)
 {
 	status st = route_check(op, err);
-	bool many = op->n_rows >= 512;
+	bool many = is_many(op);
 
 	if (st != ST_OK || op->n_rows == 0)
 		return st;

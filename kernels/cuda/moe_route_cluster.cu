@@ -128,6 +128,14 @@ static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLOCK, 
 			k.x + (uint64_t)own * hidden, gate, hidden, op.shared + t0 + own);
 }
 
+extern "C" void route_cuda_cluster_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	if (((const struct op_moe_route *)op)->router->format != WF_BF16)
+		route_cuda_rows_inner(op, names);
+	else
+		kernel_named(names, "cluster %u", (uint32_t)ROWS);
+}
+
 /* F32 routers, which no tensor core multiplies exactly, take the plain kernel. */
 CUDA_KERNEL(moe_route, cluster)
 {

@@ -190,13 +190,26 @@ static status launch(
 	return cuda_launched("moe_route/spread", err);
 }
 
+static bool is_for_spread(const struct op_moe_route *op)
+{
+	return op->router->format == WF_BF16 && op->n_rows <= SPREAD_ROWS_MAX;
+}
+
+extern "C" void route_cuda_spread_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	if (is_for_spread((const struct op_moe_route *)op))
+		kernel_named(names, "spread %u", (uint32_t)ROWS);
+	else
+		route_cuda_cluster_inner(op, names);
+}
+
 CUDA_KERNEL(moe_route, spread)
 {
 	status st = route_check(op, err);
 
 	if (st != ST_OK || op->n_rows == 0)
 		return st;
-	if (op->router->format != WF_BF16 || op->n_rows > SPREAD_ROWS_MAX)
+	if (!is_for_spread(op))
 		return k_moe_route_cuda_cluster(stream, op, err);
 	/* Sixteen are not portable; GPUs with HBM have them. */
 	return stream->backend->arch < 120 ? launch<CLUSTER_MAX>(stream, op, err)

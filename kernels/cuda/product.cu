@@ -75,15 +75,29 @@ static bool is_for_stream(const struct product *p, uint32_t most)
 	return p->n_rows <= STREAM_ROWS_MAX || (few && p->n_rows <= TILE_ROWS);
 }
 
+static bool is_for_tile(const struct product *p, uint32_t most)
+{
+	return (p->groups != NULL ? most : p->n_rows) <= TILE_ROWS;
+}
+
 status product_run(struct stream *stream, const struct product *p, uint32_t most,
 	const char *what, struct err *err)
 {
-	uint32_t rows = p->groups != NULL ? most : p->n_rows;
-
 	if (is_for_stream(p, most))
 		return product_stream(stream, p, most, what, err);
-	return rows <= TILE_ROWS ? product_tile(stream, p, most, what, err)
-				 : product_large(stream, p, most, what, err);
+	return is_for_tile(p, most) ? product_tile(stream, p, most, what, err)
+				    : product_large(stream, p, most, what, err);
+}
+
+void product_inner(const struct product *p, uint32_t most, const char *prefix,
+	char names[KERNEL_NAMES_MAX])
+{
+	if (is_for_stream(p, most))
+		product_stream_inner(p, most, prefix, names);
+	else if (is_for_tile(p, most))
+		kernel_named(names, "%stile %u", prefix, TILE_ROWS);
+	else
+		product_large_inner(p, prefix, names);
 }
 
 /* ---- NVFP4 to LAYOUT_TILES ---- */

@@ -54,12 +54,21 @@ MUST_CHECK status product_check(
  * rows were made by the caller (0: none were). */
 MUST_CHECK status product_run(struct stream *stream, const struct product *p,
 	uint32_t most, const char *what, struct err *err);
+/* Names what product_run would choose, each name after `prefix`. */
+void product_inner(const struct product *p, uint32_t most, const char *prefix,
+	char names[KERNEL_NAMES_MAX]);
 MUST_CHECK status product_stream(struct stream *stream, const struct product *p,
 	uint32_t most, const char *what, struct err *err);
 MUST_CHECK status product_tile(struct stream *stream, const struct product *p,
 	uint32_t most, const char *what, struct err *err);
 MUST_CHECK status product_large(struct stream *stream, const struct product *p,
 	uint32_t most, const char *what, struct err *err);
+
+/* Of product_stream and product_large: names of what serves the product there. */
+void product_stream_inner(const struct product *p, uint32_t most, const char *prefix,
+	char names[KERNEL_NAMES_MAX]);
+void product_large_inner(
+	const struct product *p, const char *prefix, char names[KERNEL_NAMES_MAX]);
 
 /* ---- device code ---- */
 

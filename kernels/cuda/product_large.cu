@@ -347,24 +347,41 @@ static status launch_cut(struct stream *stream, const struct product *p, uint32_
 
 /* A block of 256 rows of BF16 reads less of L2 for an operation, and has a
  * multiprocessor for itself: only where such blocks leave few of them idle. */
+static bool is_wide(const struct product *p, uint32_t groups)
+{
+	uint32_t rows = p->out == OUT_SWIGLU ? 128 : 256;
+
+	return p->w.format == WF_BF16 &&
+	       (uint64_t)CEIL_DIV(p->w.n, rows) * groups >= MANY_BLOCKS;
+}
+
 template <int FORMAT, int OUT>
 static status launch(struct stream *stream, const struct product *p, uint32_t groups,
 	const char *what, struct err *err)
 {
 	if constexpr (FORMAT == WF_BF16) {
-		uint32_t rows = OUT == OUT_SWIGLU ? 128 : 256;
-
-		if ((uint64_t)CEIL_DIV(p->w.n, rows) * groups >= MANY_BLOCKS)
+		if (is_wide(p, groups))
 			return launch_cut<FORMAT, 8, OUT>(stream, p, groups, what, err);
 	}
 	return launch_cut<FORMAT, 4, OUT>(stream, p, groups, what, err);
 }
 
+static uint32_t groups_of(const struct product *p)
+{
+	return p->groups != NULL ? p->max_groups : CEIL_DIV(p->n_rows, LARGE_ROWS);
+}
+
+void product_large_inner(
+	const struct product *p, const char *prefix, char names[KERNEL_NAMES_MAX])
+{
+	kernel_named(names, "%slarge %u%s", prefix, LARGE_ROWS,
+		is_wide(p, groups_of(p)) ? " wide" : "");
+}
+
 status product_large(struct stream *stream, const struct product *p, uint32_t most,
 	const char *what, struct err *err)
 {
-	uint32_t groups =
-		p->groups != NULL ? p->max_groups : CEIL_DIV(p->n_rows, LARGE_ROWS);
+	uint32_t groups = groups_of(p);
 	status st = product_check(p, what, err);
 
 	if (st != ST_OK)

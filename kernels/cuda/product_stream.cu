@@ -269,6 +269,7 @@ static uint32_t split_of(const struct product *p, uint32_t groups)
 struct shape {
 	dim3 grid;
 	uint32_t split, height, rows;
+	enum form form;
 };
 
 template <int FORMAT, int OUT, int FORM>
@@ -308,23 +309,37 @@ static bool is_long(const struct product *p, const struct shape &shape)
 	return CEIL_DIV(p->w.k, CHUNK_K) > depth << shape.split;
 }
 
+static struct shape shape_of(const struct product *p, uint32_t groups, uint32_t rows)
+{
+	struct shape shape = {dim3(1, groups), split_of(p, groups), 16, rows, SHALLOW};
+
+	shape.grid.x = CEIL_DIV(p->w.n, 16u << (SPLIT_MAX - shape.split));
+	if (p->out != OUT_BF16)
+		return shape;
+	shape.height = height_of(p, groups, shape.split);
+	if (shape.height < 16) {
+		shape.grid.x = CEIL_DIV(p->w.n, shape.height);
+		shape.form = LOW;
+	} else if ((uint64_t)shape.grid.x * groups <= FEW_BLOCKS && is_long(p, shape)) {
+		shape.form = DEEP;
+	}
+	return shape;
+}
+
 template <int FORMAT, int OUT>
 static void launch(
 	struct stream *stream, const struct product *p, uint32_t groups, uint32_t rows)
 {
-	struct shape shape = {dim3(1, groups), split_of(p, groups), 16, rows};
+	struct shape shape = shape_of(p, groups, rows);
 
-	shape.grid.x = CEIL_DIV(p->w.n, 16u << (SPLIT_MAX - shape.split));
 	if constexpr (OUT == OUT_BF16 && FORMAT != WF_NVFP4) {
-		shape.height = height_of(p, groups, shape.split);
-		if (shape.height < 16) {
-			shape.grid.x = CEIL_DIV(p->w.n, shape.height);
+		if (shape.form == LOW) {
 			start<FORMAT, OUT, LOW>(stream, p, shape);
 			return;
 		}
 	}
 	if constexpr (OUT == OUT_BF16) {
-		if ((uint64_t)shape.grid.x * groups <= FEW_BLOCKS && is_long(p, shape)) {
+		if (shape.form == DEEP) {
 			start<FORMAT, OUT, DEEP>(stream, p, shape);
 			return;
 		}
@@ -332,15 +347,36 @@ static void launch(
 	start<FORMAT, OUT, SHALLOW>(stream, p, shape);
 }
 
+static uint32_t groups_of(const struct product *p)
+{
+	return p->groups != NULL ? p->max_groups
+	       : p->ids != NULL  ? p->n_rows
+				 : CEIL_DIV(p->n_rows, STREAM_ROWS_MAX);
+}
+
+/* Most rows of a group. */
+static uint32_t rows_of(const struct product *p, uint32_t most)
+{
+	return p->groups != NULL ? most
+	       : p->ids != NULL  ? 1
+				 : MIN(p->n_rows, STREAM_ROWS_MAX);
+}
+
+void product_stream_inner(const struct product *p, uint32_t most, const char *prefix,
+	char names[KERNEL_NAMES_MAX])
+{
+	static const char *const forms[] = {"", " low", " deep"};
+	struct shape shape = shape_of(p, groups_of(p), rows_of(p, most));
+
+	kernel_named(names, "%sstream %u%s", prefix, shape.rows <= 8 ? 8 : 16,
+		forms[shape.form]);
+}
+
 status product_stream(struct stream *stream, const struct product *p, uint32_t most,
 	const char *what, struct err *err)
 {
-	uint32_t groups = p->groups != NULL ? p->max_groups
-			  : p->ids != NULL  ? p->n_rows
-					    : CEIL_DIV(p->n_rows, STREAM_ROWS_MAX);
-	uint32_t rows = p->groups != NULL ? most
-			: p->ids != NULL  ? 1
-					  : MIN(p->n_rows, STREAM_ROWS_MAX);
+	uint32_t groups = groups_of(p);
+	uint32_t rows = rows_of(p, most);
 	status st = product_check(p, what, err);
 
 	if (st != ST_OK)

@@ -5,9 +5,9 @@ enum { ARCH_MIN = 90, ARCH_MAX = 120 };
 enum { FAST, ORACLE };
 
 extern "C" const struct variant cuda_variants[] = {
-#define X(op, variant, formats, role, work, repack)                                      \
+#define X(op, variant, formats, role, work, repack, inner)                               \
 	{#op "/" #variant, OP_##op, (formats), "cuda", ARCH_MIN, ARCH_MAX,               \
-		(op_fn)k_##op##_cuda_##variant, (role) == ORACLE, work, repack},
+		(op_fn)k_##op##_cuda_##variant, (role) == ORACLE, work, repack, inner},
 	CUDA_VARIANTS(X)
 #undef X
 };

@@ -157,6 +157,30 @@ extern "C" status wrong_linear_whole_tiles(
 	return k_linear_cuda_plain(stream, &copy, err);
 }
 
+/* The kernel for many rows multiplies its second tile with the rows of the first. Right
+ * with 64 rows, wrong with 128. */
+extern "C" void wrong_second_tile_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	bool many = ((const struct op_linear *)op)->n_rows > TILE_ROWS;
+
+	kernel_named(names, many ? "many rows" : "few rows");
+}
+
+extern "C" status wrong_linear_second_tile(
+	struct stream *stream, const struct op_linear *op, struct err *err)
+{
+	struct op_linear first = *op, second = *op;
+	status st;
+
+	if (op->n_rows < 2 * TILE_ROWS)
+		return k_linear_cuda_plain(stream, op, err);
+	first.n_rows = TILE_ROWS;
+	second.n_rows = op->n_rows - TILE_ROWS;
+	second.y = (bf16 *)op->y + (uint64_t)TILE_ROWS * op->y_stride;
+	st = k_linear_cuda_plain(stream, &first, err);
+	return st == ST_OK ? k_linear_cuda_plain(stream, &second, err) : st;
+}
+
 static __global__ void __launch_bounds__(BLOCK)
 	swizzle_kernel(uint8_t *to, const uint8_t *from, uint64_t rows, uint32_t blocks)
 {

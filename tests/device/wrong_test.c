@@ -17,7 +17,7 @@
 
 /* 96 columns are not a whole number of tiles, nor are 67 rows; 6 scales per row are not a
  * whole number of fours. A row of swiglu is shorter than the band after its output. */
-static const struct kernel_shapes shapes = {.rows_max = 128,
+static const struct kernel_shapes shapes = {.rows_max = 256,
 	.seqs_max = 8,
 	.out_max = 8,
 	.len_max = 1024,
@@ -54,9 +54,12 @@ static const struct {
 	const char *format, *name, *text;
 } expected[] = {
 	{"nvfp4", "linear/swizzled", "1 rows, 96 to 2048: y: row 0 differs by "},
-	{"nvfp4", "linear/padded", "1 rows, 96 to 2048: y: row 0: element 0 " NO_NUMBER},
+	/* Some padding was written by runs of other shapes before. */
+	{"nvfp4", "linear/padded", "1 rows, 96 to 2048: y: row 0: element "},
 	{"nvfp4", "linear/whole_tiles", "to 96: y: row 0: element 64 " NO_NUMBER},
 	{"bf16", "linear/whole_tiles", "to 96: y: row 0: element 64 " NO_NUMBER},
+	{"bf16", "linear/second_tile", "195 of 197 rows, "},
+	{"nvfp4", "linear/second_tile", "195 of 197 rows, "},
 	{"nvfp4", "moe/swizzled", "16 experts of 64: y: row 0 differs by "},
 	{"any", "swiglu/whole_tiles", "67 rows of 64: y: row 64: element 0 " NO_NUMBER},
 	{"any", "swiglu/past_the_end", "wrote 384 bytes before its scratch"},
@@ -77,7 +80,7 @@ static const struct variant wrong[] = {
 #define X(op, kind)                                                                      \
 	{#op "/" #kind, OP_##op, FORMATS_ANY, "cuda", 90, 120,                           \
 		(op_fn)wrong_##op##_##kind, false,                                       \
-		OP_##op == OP_moe ? wrong_moe_work : no_work, no_repack},
+		OP_##op == OP_moe ? wrong_moe_work : no_work, no_repack, one_kernel},
 	WRONG_MAP(X)
 #undef X
 };
@@ -106,6 +109,8 @@ static struct variant with_format(struct variant v)
 	bool scales =
 		strstr(v.name, "swizzled") != NULL || strstr(v.name, "padded") != NULL;
 
+	if (strstr(v.name, "second_tile") != NULL)
+		v.inner = wrong_second_tile_inner;
 	v.formats = scales ? 1u << WF_NVFP4 : FORMATS_ANY;
 	return v;
 }
@@ -117,7 +122,8 @@ static status choose(struct kernels **out, const char *forced, struct err *err)
 	static struct variant first[COUNT(wrong)]; /* the report points to them */
 	const struct variant_table tables[] = {{first, COUNT(wrong)},
 		{cuda_variants, n_cuda_variants}, {cpu_variants, n_cpu_variants}};
-	struct variant_source from = {tables, COUNT(tables), cpu};
+	/* One after the other: what some of them keep counts their launches. */
+	struct variant_source from = {tables, COUNT(tables), cpu, 1};
 	status st = wrong_reset(err);
 
 	for (size_t i = 0; i < COUNT(wrong); i++)
@@ -282,7 +288,7 @@ static void check_only(
 	struct variant only[64];
 	const struct variant_table tables[] = {
 		{only, n_cuda_variants}, {cpu_variants, n_cpu_variants}};
-	struct variant_source from = {tables, COUNT(tables), cpu};
+	struct variant_source from = {tables, COUNT(tables), cpu, 1};
 	struct kernel_shapes nvfp4 = shapes;
 	op_fn run = NULL;
 	struct kernels *k = NULL;

@@ -3,6 +3,7 @@
 #define TESTS_DEVICE_WRONG_TEST_H
 #include "common/base/err.h"
 #include "kernels/ops.h"
+#include "kernels/registry.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -12,6 +13,7 @@ extern "C" {
 	X(linear, swizzled)                                                              \
 	X(linear, padded)                                                                \
 	X(linear, whole_tiles)                                                           \
+	X(linear, second_tile)                                                           \
 	X(swiglu, whole_tiles)                                                           \
 	X(swiglu, past_the_end)                                                          \
 	X(swiglu, in_place)                                                              \
@@ -32,6 +34,7 @@ WRONG_MAP(X)
 #undef X
 
 uint64_t wrong_moe_work(const struct kernel_shapes *shapes);
+void wrong_second_tile_inner(const void *op, char names[KERNEL_NAMES_MAX]);
 
 /* What the kernels keep, on the current device. */
 MUST_CHECK status wrong_setup(struct err *err);

@@ -6,7 +6,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/selfcheck.h"
 
-static const struct kernel_shapes demo = {.rows_max = 128,
+static const struct kernel_shapes demo = {.rows_max = 200,
 	.seqs_max = 8,
 	.out_max = 8,
 	.len_max = 1024,
@@ -149,7 +149,8 @@ static status wrong_choice(
 #define WRONG(op, function)                                                              \
 	{                                                                                \
 #op "/" #function, OP_##op, FORMATS_ANY, "cpu", KERNEL_CPU_PLAIN,        \
-			KERNEL_CPU_PLAIN, (op_fn)(function), false, no_work, no_repack   \
+			KERNEL_CPU_PLAIN, (op_fn)(function), false, no_work, no_repack,  \
+			one_kernel                                                       \
 	}
 
 static const struct variant wrong[] = {
@@ -164,16 +165,16 @@ static const struct variant wrong[] = {
 	WRONG(moe_route, wrong_choice),
 	{"attn_prefill/reads_stale_pages", OP_attn_prefill, FORMATS_ANY, "cpu",
 		KERNEL_CPU_PLAIN, KERNEL_CPU_PLAIN, (op_fn)reads_stale_pages, false,
-		attn_work_plain, no_repack},
+		attn_work_plain, no_repack, one_kernel},
 	{"linear/other_machine", OP_linear, FORMATS_ANY, "cpu", 1u << 30, 1u << 30,
-		(op_fn)gives_nan, false, no_work, no_repack},
+		(op_fn)gives_nan, false, no_work, no_repack, one_kernel},
 };
 
 static struct kernels *choose(const char *forced, struct err *err)
 {
 	struct variant_table all[2] = {
 		{cpu_variants, n_cpu_variants}, {wrong, COUNT(wrong)}};
-	struct variant_source from = {all, 2, NULL};
+	struct variant_source from = {.tables = all, .n_tables = 2};
 	struct kernels *k = NULL;
 	status st = kernels_select_from(&k, test_backend(), &demo, forced, &from, err);
 
@@ -295,7 +296,7 @@ static void nothing_starts_without_a_right_kernel(void **state)
 {
 	struct variant only[32];
 	struct variant_table table = {only, n_cpu_variants};
-	struct variant_source from = {&table, 1, NULL};
+	struct variant_source from = {.tables = &table, .n_tables = 1};
 	struct kernels *k = NULL;
 	struct err err;
 
@@ -330,8 +331,10 @@ static status alloc_noted(struct backend *b, enum mem_kind kind, uint64_t bytes,
 {
 	status st = test_backend()->ops->alloc(b, kind, bytes, out, err);
 
-	rig_at = *out;
-	rig_bytes = bytes;
+	if (kind == MEM_DEVICE) {
+		rig_at = *out;
+		rig_bytes = bytes;
+	}
 	return st;
 }
 
@@ -379,6 +382,34 @@ static status at_capture(struct stream *s, const struct op_linear *op, struct er
 	return k_linear_plain(s, op, err);
 }
 
+/* A kernel for few rows and one for many, which is wrong where a second tile of its
+ * begins. */
+static void two_kernels(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	kernel_named(names, ((const struct op_linear *)op)->n_rows > 64 ? "many" : "few");
+}
+
+static status wrong_from_128(
+	struct stream *s, const struct op_linear *op, struct err *err)
+{
+	status st = k_linear_plain(s, op, err);
+
+	for (uint32_t n = 0; n < op->w->n && op->n_rows >= 128; n++)
+		((float *)op->y)[(uint64_t)op->y_stride * (op->n_rows - 1) + n] *= 1.01f;
+	return st;
+}
+
+/* The kernel for many rows writes a row too many. */
+static status row_too_many(struct stream *s, const struct op_linear *op, struct err *err)
+{
+	status st = k_linear_plain(s, op, err);
+	float *y = (float *)op->y + (uint64_t)op->n_rows * op->y_stride;
+
+	if (op->n_rows > 64)
+		y[3] = 1.0f;
+	return st;
+}
+
 /* Wrong in the way that an oracle can be: no other kernel of its backend would notice. */
 static status wrong_oracle(struct stream *s, const struct op_swiglu *op, struct err *err)
 {
@@ -396,7 +427,7 @@ static void check_other_backend(const struct variant *extra, bool reference,
 	struct variant mine[33];
 	struct variant_table all[2] = {
 		{cpu_variants, n_cpu_variants}, {mine, n_cpu_variants}};
-	struct variant_source from = {all, 2, reference ? test_backend() : NULL};
+	struct variant_source from = {all, 2, reference ? test_backend() : NULL, 1};
 	struct kernels *k = NULL;
 	struct err err = {.text = ""};
 	char line[400];
@@ -431,7 +462,9 @@ static void check_other_backend(const struct variant *extra, bool reference,
 	if (st != ST_OK)
 		fail_msg("%s", err.text);
 	report_line(k, "bf16", extra->name, line);
-	if (strstr(line, " refused ") == NULL || strstr(line, refusal) == NULL)
+	if (refusal == NULL)
+		assert_null(strstr(line, " refused "));
+	else if (strstr(line, " refused ") == NULL || strstr(line, refusal) == NULL)
 		fail_msg("expected \"%s\" in: %s", refusal, line);
 	kernels_release(k);
 }
@@ -439,7 +472,7 @@ static void check_other_backend(const struct variant *extra, bool reference,
 static void graphs_are_checked_too(void **state)
 {
 	struct variant v = {"linear/wrong_in_a_graph", OP_linear, FORMATS_ANY, "other",
-		90, 90, (op_fn)wrong_in_a_graph, false, no_work, no_repack};
+		90, 90, (op_fn)wrong_in_a_graph, false, no_work, no_repack, one_kernel};
 
 	(void)state;
 	check_other_backend(
@@ -450,10 +483,51 @@ static void graphs_are_checked_too(void **state)
 		&v, false, "in a graph: y: row 0: element 0 is not written", NULL);
 }
 
+static void every_class_of_rows_is_run(void **state)
+{
+	struct variant v = {"linear/two_kernels", OP_linear, FORMATS_ANY, "other", 90, 90,
+		(op_fn)wrong_from_128, false, no_work, no_repack, two_kernels};
+
+	(void)state;
+	/* 65 and 195 rows: one more than a tile of 128 and some. */
+	check_other_backend(
+		&v, false, "195 of 197 rows, 64 to 64: y: row 194 differs by", NULL);
+	v.run = (op_fn)row_too_many;
+	check_other_backend(&v, false,
+		"65 of 197 rows, 64 to 64: y: row 65: wrote element 3, past the last of "
+		"65 rows",
+		NULL);
+	v.run = (op_fn)k_linear_plain;
+	check_other_backend(&v, false, NULL, NULL);
+}
+
+static void the_report_names_inner_kernels_and_their_rows(void **state)
+{
+	struct err err = {.text = ""};
+	struct kernels *k = NULL;
+	const char *at;
+	struct sink out;
+
+	(void)state;
+	if ((test_backend()->arch & KERNEL_CPU_AVX2) == 0)
+		skip();
+	if (kernels_select(&k, test_backend(), &demo, NULL, &err) != ST_OK)
+		fail_msg("%s", err.text);
+	sink_init(&out, 1 << 16);
+	kernels_report(k, &out);
+	at = strstr(sink_cstr(&out), " linear/avx2 ");
+	assert_non_null(at);
+	assert_non_null(
+		strstr(at, "\n                       one row                rows 1\n"
+			   "                       panels                 rows 2 5 "));
+	sink_release(&out);
+	kernels_release(k);
+}
+
 static void oracles_are_checked_against_the_reference(void **state)
 {
 	const struct variant v = {"swiglu/mine", OP_swiglu, FORMATS_ANY, "other", 90, 90,
-		(op_fn)wrong_oracle, true, no_work, no_repack};
+		(op_fn)wrong_oracle, true, no_work, no_repack, one_kernel};
 
 	(void)state;
 	check_other_backend(&v, true, NULL, "swiglu/mine against swiglu/plain on cpu:0");
@@ -467,6 +541,8 @@ int main(void)
 		cmocka_unit_test(forced_variants_are_used_or_refused),
 		cmocka_unit_test(nothing_starts_without_a_right_kernel),
 		cmocka_unit_test(graphs_are_checked_too),
+		cmocka_unit_test(every_class_of_rows_is_run),
+		cmocka_unit_test(the_report_names_inner_kernels_and_their_rows),
 		cmocka_unit_test(oracles_are_checked_against_the_reference),
 	};
 

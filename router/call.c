@@ -76,9 +76,12 @@ static bool is_for_us(struct call *call, struct api_error *e)
 			"The model `%.200s` does not exist.", call->gen.model);
 		return false;
 	}
-	if (call->gen.ignored[0] != 0 && is_news(call->rt, call->gen.ignored))
+	if (call->gen.ignored[0] != 0 && is_news(call->rt, call->gen.ignored)) {
+		char names[LOG_WORD_BYTES];
+
 		log_info("req=%s has members without effect here: %s", http_id(call->req),
-			call->gen.ignored);
+			log_word(names, call->gen.ignored));
+	}
 	return true;
 }
 
@@ -243,6 +246,14 @@ static void cut(struct served *s, const struct api_error *e)
 	call_fail((struct call *)s, e, false);
 }
 
+static void half_closed(struct served *s)
+{
+	struct call *call = (struct call *)s;
+
+	if (call->begun && !call->answered)
+		call_write_keepalive(call);
+}
+
 /* ---- begin ---- */
 
 static void link_call(struct router *rt, struct call *call)
@@ -265,7 +276,7 @@ void call_begin(
 		reply_error(rt, req, &e, false);
 		return;
 	}
-	*call = (struct call){.served = {gone, end, cut},
+	*call = (struct call){.served = {gone, end, cut, half_closed},
 		.rt = rt,
 		.req = req,
 		.format = format,

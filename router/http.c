@@ -16,6 +16,8 @@
 #define ACCEPTS_PER_EVENT 64
 /* Runs of libmicrohttpd in one turn before others get theirs. */
 #define RUNS_PER_TURN     4
+/* Descriptors are numbered from the lowest free one; far more than else are open. */
+#define OTHER_FDS         8192u
 
 static const struct http_options defaults = {
 	.body_max = 32u << 20,
@@ -77,7 +79,7 @@ static void on_turn(void *ctx)
 			break;
 		before = h->conns.n;
 		h->must_run = false;
-		MHD_run(h->daemon);
+		http_tap_run(h);
 		/* At the connection limit the listening socket is not watched; it is
 		 * looked at again only in a run that begins with a free place. */
 		if (h->conns.n < before)
@@ -102,6 +104,11 @@ static void on_epoll(void *ctx, int fd, unsigned events)
 	h->must_run = true;
 }
 
+static unsigned places(const struct http *h)
+{
+	return h->o.connections_max + HTTP_PROBE_PLACES;
+}
+
 static void on_sweep(void *ctx)
 {
 	struct http *h = ctx;
@@ -111,7 +118,7 @@ static void on_sweep(void *ctx)
 		http_conn_sweep(c, now);
 	/* What no event tells: a descriptor came free after accept had failed. */
 	h->must_run = true;
-	if (h->unix_watch != NULL && h->conns.n < h->o.connections_max)
+	if (h->unix_watch != NULL && h->conns.n < places(h))
 		loop_fd_start(h->unix_watch, LOOP_READABLE);
 }
 
@@ -132,7 +139,7 @@ static void on_unix(void *ctx, int fd, unsigned events)
 		struct sockaddr_un peer = {.sun_family = AF_UNIX};
 		int c;
 
-		if (h->conns.n >= h->o.connections_max) {
+		if (h->conns.n >= places(h)) {
 			pause_unix(h);
 			return;
 		}
@@ -179,7 +186,7 @@ static status start_daemon(struct http *h, struct err *err)
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
 		NULL, http_conn_access, h, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, h,
 		MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)h->o.connections_max, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		places(h), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		2 * h->o.header_max + (32u << 10), MHD_OPTION_CONNECTION_TIMEOUT,
 		http_mhd_timeout_s(&h->o), MHD_OPTION_URI_LOG_CALLBACK, http_conn_uri, h,
 		MHD_OPTION_NOTIFY_CONNECTION, http_conn_notify, h,
@@ -234,6 +241,7 @@ static void release(struct http *h)
 		MHD_stop_daemon(h->daemon);
 	}
 	http_listen_close(h);
+	mem_free(h->by_fd);
 	mem_free(h);
 }
 
@@ -247,6 +255,9 @@ status http_create(struct http **out, const struct http_options *options,
 	h->listen_fd = -1;
 	h->unix_fd = -1;
 	fill_defaults(&h->o);
+	h->head = (struct http_head_limits){h->o.header_max, h->o.headers_max};
+	h->n_by_fd = h->o.connections_max + OTHER_FDS;
+	h->by_fd = mem_alloc(h->n_by_fd, sizeof(struct http_req *));
 	if (http_listen_open(h, err) != ST_OK || start_daemon(h, err) != ST_OK) {
 		release(h);
 		return err->code;
@@ -312,6 +323,6 @@ void http_destroy(struct http *h)
 		http_mark_ready(c);
 	}
 	resume_ready(h);
-	MHD_run(h->daemon);
+	http_tap_run(h);
 	release(h);
 }

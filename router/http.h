@@ -35,11 +35,12 @@ struct http_options {
 	uint64_t memory_max;
 	uint32_t headers_max;     /* header lines; 0: 100 */
 	uint32_t connections_max; /* 0: 4096 */
-	uint32_t idle_s;          /* a connection without a request; 0: 75 */
-	uint32_t read_s;          /* from request line to end of body, else 408; 0: 60 */
-	uint32_t drain_s;         /* a client that reads nothing is cut; 0: 60 */
-	uint16_t port;            /* 0: any free one, see http_port */
-	bool half_close;          /* a client that shut its writing side still listens */
+	uint32_t idle_s;          /* a connection between two requests; 0: 75 */
+	/* For a head; a body has more time while 1 KiB/s arrive. Else 408, as after 10 s
+	 * of silence. A new connection has 10 s to begin. 0: 60 */
+	uint32_t read_s;
+	uint32_t drain_s; /* a client that reads nothing is cut; 0: 60 */
+	uint16_t port;    /* 0: any free one, see http_port */
 };
 
 struct http_handler {
@@ -48,6 +49,9 @@ struct http_handler {
 	void (*on_gone)(void *ctx, struct http_req *req);
 	void (*on_end)(void *ctx, struct http_req *req);
 	void (*on_refused)(void *ctx, unsigned http_code); /* may be NULL */
+	/* The client sends nothing more: it is there or not. In a stream something is to
+	 * be written that changes nothing, so that its absence shows. May be NULL. */
+	void (*on_half_closed)(void *ctx, struct http_req *req);
 };
 
 /* Listens at return. ST_IO: the address cannot be bound, with the reason. A Unix socket
@@ -72,13 +76,13 @@ bool http_is_address(const char *host);
 
 /* Of a request; borrowed until on_end returns, the body until it is answered. */
 const char *http_method(const struct http_req *req); /* as sent: "GET", "HEAD" ... */
-const char *http_path(const struct http_req *req);   /* unescaped, without the query */
+const char *http_path(const struct http_req *req); /* unescaped, without host and query */
 /* Value of a query argument ("" when it has none), NULL when absent. */
 const char *http_query(const struct http_req *req, const char *name);
 const char *http_header(const struct http_req *req, const char *name);
 struct bytes http_body(const struct http_req *req);
-/* X-Request-Id of the client if 1..128 printable ASCII characters without spaces,
- * else made here. Sent back on every answer. */
+/* X-Request-Id of the client if 1..128 printable ASCII characters other than space, quote
+ * and backslash, else made here. Sent back on every answer. */
 const char *http_id(const struct http_req *req);
 uint64_t http_begun_ns(const struct http_req *req); /* clock_ns of the request line */
 /* The body is no longer needed (it was parsed): frees it early. */

@@ -4,11 +4,14 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/base/rng.h"
+#include "router/probe.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 static struct http_req *req_of(struct MHD_Connection *conn)
@@ -38,6 +41,28 @@ static void reset_request(struct http_req *req)
 	sink_init(&req->header_text, req->h->o.header_max);
 }
 
+/* Beyond connections_max the one that has been idle longest makes room. */
+static void make_room(struct http *h, const struct http_req *newest)
+{
+	struct http_req *oldest = NULL;
+
+	list_each (c, &h->conns, struct http_req, node)
+		if (c != newest && c->phase == HTTP_IDLE && !c->gone &&
+			http_head_is_idle(&c->head) &&
+			(oldest == NULL || c->since_ns < oldest->since_ns))
+			oldest = c;
+	if (oldest == NULL)
+		return;
+	oldest->leaving = true;
+	h->n_leaving++;
+	http_conn_cut(oldest, HTTP_CLIENT_GONE);
+}
+
+static bool is_over(const struct http *h)
+{
+	return h->conns.n - h->n_leaving > h->o.connections_max;
+}
+
 void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_context,
 	enum MHD_ConnectionNotificationCode code)
 {
@@ -56,18 +81,40 @@ void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_cont
 		req->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)
 				  ->connect_fd;
 		reset_request(req);
+		http_head_init(&req->head, &h->head);
+		if ((uint32_t)req->fd >= h->n_by_fd) {
+			mem_give(req);
+			*socket_context = NULL;
+			return;
+		}
+		h->by_fd[req->fd] = req;
 		list_add(&h->conns, &req->node);
+		if (is_over(h))
+			make_room(h, req);
 		return;
 	}
 	req = *socket_context;
 	if (req == NULL)
 		return;
 	*socket_context = NULL;
-	assert(req->phase != HTTP_HANDED && req->ready.in == NULL);
+	assert(req->phase != HTTP_HANDED);
+	/* One that was closed to make room ends in the same run. */
+	list_remove(&req->ready);
+	h->by_fd[req->fd] = NULL;
 	loop_fd_close(req->watch, false);
 	reset_request(req);
 	list_remove(&req->node);
+	h->n_leaving -= req->leaving;
 	mem_give(req);
+}
+
+static void begin_request(struct http_req *req)
+{
+	reset_request(req);
+	req->phase = HTTP_HEAD;
+	req->begun_ns = req->since_ns;
+	req->spoke = true;
+	make_id(req->id);
 }
 
 void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn)
@@ -78,11 +125,55 @@ void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn)
 	(void)uri;
 	if (req == NULL)
 		return NULL;
-	reset_request(req);
-	req->phase = HTTP_HEAD;
-	req->begun_ns = req->since_ns;
-	make_id(req->id);
+	begin_request(req);
 	return req;
+}
+
+void http_conn_refuse(struct http_req *req, const struct http_fault *f)
+{
+	/* Its request line may be what is wrong. */
+	if (req->phase == HTTP_IDLE)
+		begin_request(req);
+	http_refuse_raw(req, f->status, f->code, f->text);
+}
+
+/* The path of a target that names scheme and host as well (RFC 9112, 3.2.2). */
+static const char *path_of(const char *target)
+{
+	static const char *const schemes[] = {"http://", "https://"};
+
+	for (size_t i = 0; i < COUNT(schemes); i++) {
+		size_t n = strlen(schemes[i]);
+
+		if (strncasecmp(target, schemes[i], n) == 0) {
+			const char *path = strchr(target + n, '/');
+
+			return path != NULL ? path : "/";
+		}
+	}
+	return target;
+}
+
+/* Kept if it can stand in a log line as it is. */
+static bool is_good_id(const char *id)
+{
+	size_t n = 0;
+
+	while (id[n] > ' ' && id[n] <= '~' && id[n] != '"' && id[n] != '\\')
+		n++;
+	return id[n] == '\0' && n > 0 && n <= HTTP_ID_MAX;
+}
+
+/* Nobody is idle and every place is taken: whoever asks how we are hears it. */
+static bool may_stay(const struct http_req *req, struct http_fault *f)
+{
+	struct bytes body;
+	unsigned code;
+
+	if (!is_over(req->h) || probe_answer(req->path, PROBE_READY, true, &code, &body))
+		return true;
+	*f = (struct http_fault){503, "overloaded", "Every connection is taken."};
+	return false;
 }
 
 /* The header lines are complete: keep what the answer needs, refuse what is not to be
@@ -91,17 +182,15 @@ static enum MHD_Result begin_body(
 	struct http_req *req, const char *url, const char *method, const char *version)
 {
 	const char *id = http_header(req, "X-Request-Id");
-	size_t n = 0;
 	struct http_fault f;
 	bool sends_body;
 
 	req->method = method;
-	req->path = url;
-	while (id != NULL && id[n] > ' ' && id[n] <= '~' && n <= HTTP_ID_MAX)
-		n++;
-	if (id != NULL && n > 0 && n <= HTTP_ID_MAX && id[n] == '\0')
-		memcpy(req->id, id, n + 1);
-	if (http_refuse_check(req, version, &f)) {
+	req->path = path_of(url);
+	req->old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
+	if (id != NULL && is_good_id(id))
+		memcpy(req->id, id, strlen(id) + 1);
+	if (may_stay(req, &f) && http_refuse_check(req, &f)) {
 		req->phase = HTTP_BODY;
 		return MHD_YES;
 	}
@@ -112,8 +201,6 @@ static enum MHD_Result begin_body(
 		req->phase = HTTP_REFUSED;
 		return http_refuse_queue(req, f.status, f.code, f.text);
 	}
-	req->phase = HTTP_REFUSED;
-	req->since_ns = clock_ns();
 	http_refuse_raw(req, f.status, f.code, f.text);
 	return MHD_YES;
 }
@@ -125,8 +212,6 @@ static void take_body(struct http_req *req, const char *data, size_t len)
 	if (len > req->h->o.body_max - req->body.len) {
 		snprintf(text, sizeof(text), "The body is over %zu bytes.",
 			req->h->o.body_max);
-		req->phase = HTTP_REFUSED;
-		req->since_ns = clock_ns();
 		http_refuse_raw(req, 413, "body_too_large", text);
 		return;
 	}
@@ -135,26 +220,51 @@ static void take_body(struct http_req *req, const char *data, size_t len)
 		mem_taken() + MAX(req->body.cap, len) > req->h->o.memory_max)
 		req->body.full = true;
 	sink_put(&req->body, data, len);
-	if (req->body.full) {
-		req->phase = HTTP_REFUSED;
-		req->since_ns = clock_ns();
+	if (req->body.full)
 		http_refuse_raw(req, 503, "overloaded",
 			"The server has no memory for this request now.");
-	}
+}
+
+/* Whether the connection has ended in both directions. */
+static bool has_hung_up(int fd)
+{
+	struct pollfd p = {.fd = fd};
+
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+/* A client that shut its writing side may be waiting for the answer, or be gone: only the
+ * answer of its host to something that we send tells the one from the other. Before the
+ * answer that is an interim one, which every client of HTTP/1.1 passes over; in a stream
+ * the handler has something to say. One of HTTP/1.0 is taken to be there. */
+static void ask_if_there(struct http_req *req)
+{
+	static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+	const struct http_handler *handler = &req->h->handler;
+	bool head_is_out = req->status != 0 && req->response == NULL;
+
+	req->half_closed = true;
+	loop_fd_stop(req->watch);
+	if (!head_is_out && req->status == 0 && !req->old)
+		(void)!send(req->fd, interim, sizeof(interim) - 1,
+			MSG_NOSIGNAL | MSG_DONTWAIT);
+	else if (head_is_out && req->streaming && handler->on_half_closed != NULL)
+		handler->on_half_closed(handler->ctx, req);
 }
 
 static void on_watch(void *ctx, int fd, unsigned events)
 {
 	struct http_req *req = ctx;
 
-	(void)fd;
 	if (!(events & LOOP_GONE))
 		return;
 	/* With the whole answer given, sending it is libmicrohttpd's matter. */
 	if (req->complete)
 		loop_fd_stop(req->watch);
-	else
+	else if (has_hung_up(fd) || req->half_closed)
 		http_conn_cut(req, HTTP_CLIENT_GONE);
+	else
+		ask_if_there(req);
 }
 
 /* No memory for the watcher: the client's leaving is then seen at the next write. */
@@ -162,7 +272,7 @@ static void watch(struct http_req *req)
 {
 	struct err err;
 
-	if (req->h->o.half_close || req->gone || req->watching)
+	if (req->gone || req->watching || req->half_closed)
 		return;
 	if (req->watch == NULL && loop_fd_open(&req->watch, req->h->o.loop, req->fd,
 					  on_watch, req, &err) != ST_OK)
@@ -314,37 +424,77 @@ static void note_slow(struct http_req *req)
 		req->conn, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)req->h->o.drain_s);
 }
 
-/* Also seen here, because libmicrohttpd has one limit for all phases and restarts it
- * with every byte. */
-void http_conn_sweep(struct http_req *req, uint64_t now_ns)
+static void time_out(struct http_req *req)
+{
+	struct http_fault f = {
+		408, "request_timeout", "The request did not arrive in time."};
+
+	http_conn_refuse(req, &f);
+}
+
+/* A client that sends: silence is answered soon, a trickle when it falls behind. */
+static void check_arrival(struct http_req *req, uint64_t now_ns)
+{
+	uint64_t patience_ns =
+		req->h->o.read_s * NS_PER_S + req->body.len / HTTP_BYTES_PER_S * NS_PER_S;
+
+	/* While the request before it was answered, nothing was read. */
+	if (now_ns - MAX(req->heard_ns, req->since_ns) > HTTP_SILENCE_NS ||
+		now_ns - MAX(req->began_ns, req->since_ns) > patience_ns)
+		time_out(req);
+}
+
+/* Nothing of a request is there. A new connection is for one that comes soon. */
+static void check_idle(struct http_req *req, uint64_t now_ns)
+{
+	uint64_t limit_ns = req->h->o.idle_s * NS_PER_S;
+
+	if (!req->spoke)
+		limit_ns = MIN(limit_ns, HTTP_SILENCE_NS);
+	if (now_ns - req->since_ns > limit_ns)
+		http_conn_cut(req, HTTP_CLIENT_GONE);
+}
+
+static void check_handed(struct http_req *req, uint64_t now_ns)
 {
 	const struct http_options *o = &req->h->o;
-	uint64_t age = now_ns - req->since_ns;
 
+	if (req->half_closed && !req->complete && has_hung_up(req->fd)) {
+		http_conn_cut(req, HTTP_CLIENT_GONE);
+		return;
+	}
+	if (req->complete && !req->streaming && !req->is_slow)
+		note_slow(req);
+	if (req->streaming && !req->suspended && req->out.len > req->out_at &&
+		now_ns - req->progress_ns > o->drain_s * NS_PER_S)
+		http_conn_cut(req, HTTP_NOT_READING);
+}
+
+/* Seen here, because libmicrohttpd has one limit for all phases and restarts it with
+ * every byte. */
+void http_conn_sweep(struct http_req *req, uint64_t now_ns)
+{
 	switch (req->phase) {
 	case HTTP_IDLE:
-		if (age > o->idle_s * NS_PER_S)
-			http_conn_cut(req, HTTP_CLIENT_GONE);
+		/* libmicrohttpd believes that there is nothing left to read. */
+		if (req->faulty)
+			http_conn_refuse(req, &req->fault);
+		else if (http_head_is_idle(&req->head))
+			check_idle(req, now_ns);
+		else
+			check_arrival(req, now_ns);
 		break;
 	case HTTP_HEAD:
 	case HTTP_BODY:
-		if (now_ns - req->begun_ns <= o->read_s * NS_PER_S)
-			break;
-		http_refuse_raw(req, 408, "request_timeout",
-			"The request did not arrive in time.");
-		req->phase = HTTP_REFUSED;
-		req->since_ns = now_ns;
+		check_arrival(req, now_ns);
 		break;
 	case HTTP_REFUSED:
-		if (age > HTTP_LINGER_NS)
+		if (now_ns - req->since_ns > HTTP_LINGER_NS ||
+			(req->dropping && !http_tap_drop(req)))
 			http_conn_cut(req, HTTP_CLIENT_GONE);
 		break;
 	case HTTP_HANDED:
-		if (req->complete && !req->streaming && !req->is_slow)
-			note_slow(req);
-		if (req->streaming && !req->suspended && req->out.len > req->out_at &&
-			now_ns - req->progress_ns > o->drain_s * NS_PER_S)
-			http_conn_cut(req, HTTP_NOT_READING);
+		check_handed(req, now_ns);
 		break;
 	}
 }

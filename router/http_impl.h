@@ -5,12 +5,21 @@
 #include "common/base/list.h"
 #include "common/loop/runtime.h"
 #include "router/http.h"
+#include "router/http_head.h"
 
 #include <microhttpd.h>
 
 /* After a refusal in mid-body: how long what still comes is read and dropped, so that
  * the client sees the answer and not a reset. */
-#define HTTP_LINGER_NS (2 * UINT64_C(1000000000))
+#define HTTP_LINGER_NS    (2 * UINT64_C(1000000000))
+/* And at most so much of it. */
+#define HTTP_LINGER_BYTES (16u << 20)
+/* A client that is to send something and sends nothing for so long is closed. */
+#define HTTP_SILENCE_NS   (10 * UINT64_C(1000000000))
+/* A body that takes longer than read_s comes at least this fast. */
+#define HTTP_BYTES_PER_S  1024u
+/* Places beyond connections_max, where health probes alone are answered. */
+#define HTTP_PROBE_PLACES 16u
 
 /* Retry-After of an answer about memory: it comes back as soon as answers are read. */
 #define HTTP_RETRY_S "2"
@@ -35,11 +44,22 @@ struct http_req {
 	bool watching;
 	struct loop_fd *watch; /* NULL until first needed */
 	uint64_t since_ns;     /* begin of the phase (IDLE, HEAD, REFUSED) */
+	struct http_head head; /* what was read */
+	struct http_fault fault;
+	bool faulty;   /* what comes next is to be refused with `fault` */
+	bool dropping; /* was refused: what comes is thrown away */
+	bool leaving;  /* closed for want of room */
+	bool spoke;    /* a request line came */
+	size_t dropped;
+	uint64_t heard_ns; /* the newest byte */
+	uint64_t began_ns; /* the first byte of the request that is being read */
 
 	/* Of the request: zeroed from here at its begin */
 	enum http_phase phase;
-	bool in_handler; /* on_request is running */
-	bool cut;        /* to be given up in the next turn */
+	bool in_handler;  /* on_request is running */
+	bool cut;         /* to be given up in the next turn */
+	bool old;         /* HTTP/1.0 */
+	bool half_closed; /* its client sends nothing more */
 	bool gone;
 	bool told_gone;
 	bool complete; /* the handler gave the whole answer */
@@ -76,11 +96,15 @@ struct http {
 	int listen_fd, unix_fd;
 	struct runtime_file unix_file; /* that unix_fd is bound to */
 	uint16_t port;
+	uint32_t n_leaving;  /* of conns: closed for want of room */
 	uint32_t n_requests; /* given to the handler and not ended */
 	bool must_run;
 	bool quiesced;
 	bool stopping;
+	struct http_head_limits head;
 	struct list conns, ready;
+	struct http_req **by_fd; /* [n_by_fd]; NULL: none of ours */
+	uint32_t n_by_fd;
 };
 
 /* http_listen.c: the TCP socket and, if one is wanted, the Unix socket. */
@@ -93,7 +117,14 @@ unsigned http_mhd_timeout_s(const struct http_options *o);
 /* Look at req in this turn. */
 void http_mark_ready(struct http_req *req);
 
-/* http_conn.c: called by libmicrohttpd. */
+/* http_tap.c: one run of libmicrohttpd, whose reads are looked at. */
+void http_tap_run(struct http *h);
+/* Reads on after a refusal; false: there is nothing more to come. */
+bool http_tap_drop(struct http_req *req);
+
+/* http_conn.c: what the client sends cannot be read; answered, and nothing more is. */
+void http_conn_refuse(struct http_req *req, const struct http_fault *f);
+/* Called by libmicrohttpd. */
 void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn);
 enum MHD_Result http_conn_access(void *cls, struct MHD_Connection *conn, const char *url,
 	const char *method, const char *version, const char *data, size_t *data_len,
@@ -115,7 +146,7 @@ void http_conn_suspend(struct http_req *req);
 /* http_answer.c: queue the answer that the handler gave. */
 enum MHD_Result http_answer_queue(struct http_req *req);
 /* http_refuse.c: error JSON before the handler saw the request. queue: the client is
- * not sending a body; raw: it may be. */
+ * not sending a body; raw: it may be, and what it sends is thrown away from here on. */
 enum MHD_Result http_refuse_queue(
 	struct http_req *req, unsigned http_code, const char *code, const char *text);
 void http_refuse_raw(
@@ -124,12 +155,7 @@ void http_refuse_raw(
 enum MHD_Result http_refuse_unrecorded(struct http *h, struct MHD_Connection *conn);
 /* The error for which no request memory is needed. */
 extern const char http_no_memory[];
-/* What is wrong with the header lines, or true. */
-struct http_fault {
-	unsigned status;
-	const char *code;
-	char text[200];
-};
-bool http_refuse_check(struct http_req *req, const char *version, struct http_fault *f);
+/* false: the body that is announced is too long. */
+bool http_refuse_check(const struct http_req *req, struct http_fault *f);
 
 #endif

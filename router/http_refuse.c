@@ -1,42 +1,17 @@
-/* Refusing a request before its handler sees it: framing that two parsers could read
- * in two ways, limits, time. The answers are error JSON like all others. */
+/* Refusing a request before its handler sees it: what cannot be read, limits, time. The
+ * answers are error JSON like all others. */
 #include "router/http_impl.h"
 
+#include "common/base/clock.h"
 #include "router/api_out.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 
-struct header_count {
-	size_t n, bytes;
-	unsigned lengths, encodings;
-	const char *length, *encoding;
-};
-
-static enum MHD_Result count_header(
-	void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-	struct header_count *c = cls;
-
-	(void)kind;
-	c->n++;
-	c->bytes += strlen(name) + (value != NULL ? strlen(value) : 0) + 4;
-	if (strcasecmp(name, "Content-Length") == 0) {
-		c->lengths++;
-		c->length = value;
-	} else if (strcasecmp(name, "Transfer-Encoding") == 0) {
-		c->encodings++;
-		c->encoding = value;
-	}
-	return MHD_YES;
-}
-
-/* false: over max. libmicrohttpd has refused what is no number. */
+/* false: over max. It is a number (http_head.c). */
 static bool length_fits(const char *text, size_t max)
 {
 	unsigned long long n;
@@ -46,54 +21,17 @@ static bool length_fits(const char *text, size_t max)
 	return errno == 0 && n <= max;
 }
 
-static bool fault(struct http_fault *f, unsigned http_code, const char *code)
+bool http_refuse_check(const struct http_req *req, struct http_fault *f)
 {
-	f->status = http_code;
-	f->code = code;
+	const char *length = http_header(req, "Content-Length");
+	size_t max = req->h->o.body_max;
+
+	if (length == NULL || length_fits(length, max))
+		return true;
+	f->status = 413;
+	f->code = "body_too_large";
+	snprintf(f->text, sizeof(f->text), "The body is over %zu bytes.", max);
 	return false;
-}
-
-bool http_refuse_check(struct http_req *req, const char *version, struct http_fault *f)
-{
-	const struct http_options *o = &req->h->o;
-	struct header_count c = {0};
-
-	MHD_get_connection_values(req->conn, MHD_HEADER_KIND, count_header, &c);
-	if (c.n > o->headers_max || c.bytes > o->header_max) {
-		snprintf(f->text, sizeof(f->text),
-			"The request has %zu header lines of %zu bytes; at most %" PRIu32
-			" lines and %zu bytes are allowed.",
-			c.n, c.bytes, o->headers_max, o->header_max);
-		return fault(f, 431, "headers_too_large");
-	}
-	if (c.lengths > 1 || c.encodings > 1 || (c.lengths > 0 && c.encodings > 0)) {
-		snprintf(f->text, sizeof(f->text),
-			"The length of the body is given more than once "
-			"(Content-Length, Transfer-Encoding).");
-		return fault(f, 400, "invalid_framing");
-	}
-	if (c.encodings > 0 &&
-		(c.encoding == NULL || strcasecmp(c.encoding, "chunked") != 0)) {
-		snprintf(f->text, sizeof(f->text),
-			"Transfer-Encoding: only \"chunked\" is supported.");
-		return fault(f, 501, "unsupported_encoding");
-	}
-	if (c.encodings > 0 && strcmp(version, MHD_HTTP_VERSION_1_0) == 0) {
-		snprintf(f->text, sizeof(f->text),
-			"Transfer-Encoding does not exist in HTTP/1.0.");
-		return fault(f, 400, "invalid_framing");
-	}
-	if (strcmp(version, MHD_HTTP_VERSION_1_1) == 0 &&
-		http_header(req, "Host") == NULL) {
-		snprintf(f->text, sizeof(f->text), "The Host header is missing.");
-		return fault(f, 400, "invalid_framing");
-	}
-	if (c.lengths > 0 && c.length != NULL && !length_fits(c.length, o->body_max)) {
-		snprintf(f->text, sizeof(f->text), "The body is over %zu bytes.",
-			o->body_max);
-		return fault(f, 413, "body_too_large");
-	}
-	return true;
 }
 
 static void put_error(
@@ -184,6 +122,9 @@ void http_refuse_raw(
 	ssize_t sent;
 	int n;
 
+	req->phase = HTTP_REFUSED;
+	req->since_ns = clock_ns();
+	req->dropping = true;
 	/* First: the error may need the memory that the body took. */
 	sink_release(&req->body);
 	json = make_error(&body, &http_code, code, text);

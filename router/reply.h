@@ -10,6 +10,7 @@ struct served {
 	void (*end)(struct served *s);  /* on_end */
 	/* The router stops: this is its answer, if it has none yet. */
 	void (*cut)(struct served *s, const struct api_error *e);
+	void (*half_closed)(struct served *s); /* on_half_closed; NULL: no stream */
 };
 
 /* 503 gets Retry-After, from how fast the queue moves; while draining also Connection:

@@ -30,6 +30,7 @@ U64(lost_ms, "4000", 50, 600000, "silence after which a worker is lost")        
 U64(body_max_mb, "32", 1, 1024, "largest body of a request, MiB")                            \
 U64(request_memory_mb, "1024", 1, 1048576, "memory of all requests, MiB; then 503")          \
 U64(connections_max, "4096", 1, 65536, "open connections")                                   \
+U64(idle_timeout_s, "75", 1, 86400, "a connection between two requests is closed after this") \
 U64(stream_drain_s, "60", 1, 3600, "a client that reads nothing is cut after this")          \
 F64(keepalive_s, "15", 0.05, 3600, "silence in a stream before a comment is sent")           \
 F64(shutdown_timeout, "120", 0, 86400, "seconds that a stop may take to finish its work")    \

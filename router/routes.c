@@ -205,6 +205,15 @@ static void on_gone(void *ctx, struct http_req *req)
 		s->gone(s);
 }
 
+static void on_half_closed(void *ctx, struct http_req *req)
+{
+	struct served *s = http_user(req);
+
+	(void)ctx;
+	if (s != NULL && s->half_closed != NULL)
+		s->half_closed(s);
+}
+
 /* Generation calls log their own outcome. Answers to questions that monitors ask all
  * the time are not worth a line. */
 static void on_end(void *ctx, struct http_req *req)
@@ -214,6 +223,7 @@ static void on_end(void *ctx, struct http_req *req)
 	enum http_loss loss = http_lost(req);
 	bool left = loss == HTTP_CLIENT_GONE || loss == HTTP_NOT_READING;
 	unsigned code = left ? 499 : http_status(req);
+	char path[LOG_WORD_BYTES];
 	double total_ms = (double)(clock_ns() - http_begun_ns(req)) / NS_PER_MS;
 
 	if (s != NULL) {
@@ -222,12 +232,12 @@ static void on_end(void *ctx, struct http_req *req)
 	}
 	metrics_status(&rt->metrics, code);
 	if (strcmp(http_method(req), "POST") == 0)
-		log_info("outcome req=%s path=%.200s status=%u total_ms=%.1f error=%s",
-			http_id(req), http_path(req), code, total_ms,
+		log_info("outcome req=%s path=%s status=%u total_ms=%.1f error=%s",
+			http_id(req), log_word(path, http_path(req)), code, total_ms,
 			http_loss_name(loss));
 	else
-		log_debug("outcome req=%s path=%.200s status=%u total_ms=%.1f error=%s",
-			http_id(req), http_path(req), code, total_ms,
+		log_debug("outcome req=%s path=%s status=%u total_ms=%.1f error=%s",
+			http_id(req), log_word(path, http_path(req)), code, total_ms,
 			http_loss_name(loss));
 }
 
@@ -262,5 +272,6 @@ struct http_handler routes_handler(struct router *rt)
 		.on_gone = on_gone,
 		.on_end = on_end,
 		.on_refused = on_refused,
+		.on_half_closed = on_half_closed,
 	};
 }

@@ -281,6 +281,7 @@ static status start_http(struct router *rt, struct err *err)
 		.body_max = (size_t)conf->body_max_mb << 20,
 		.memory_max = budget - budget / BODY_RESERVE,
 		.connections_max = connections_max(conf),
+		.idle_s = (uint32_t)conf->idle_timeout_s,
 		.drain_s = (uint32_t)conf->stream_drain_s,
 		.port = (uint16_t)conf->port,
 	};

@@ -200,7 +200,7 @@ void tok_call_tokenize(struct router *rt, struct http_req *req)
 		reply_no_memory(rt, req);
 		return;
 	}
-	*t = (struct tok_call){.served = {gone, gone, cut},
+	*t = (struct tok_call){.served = {gone, gone, cut, NULL},
 		.rt = rt,
 		.req = req,
 		.body = http_body_take(req)};
@@ -308,7 +308,7 @@ void tok_call_detokenize(struct router *rt, struct http_req *req)
 		reply_no_memory(rt, req);
 		return;
 	}
-	*t = (struct detok_call){.served = {detok_gone, detok_gone, detok_cut},
+	*t = (struct detok_call){.served = {detok_gone, detok_gone, detok_cut, NULL},
 		.rt = rt,
 		.req = req,
 		.body = http_body_take(req)};

@@ -205,6 +205,22 @@ _Noreturn void __assert_fail(
 
 /* ---- lines ---- */
 
+const char *log_word(char word[LOG_WORD_BYTES], const char *text)
+{
+	size_t n = 0;
+
+	for (; *text != 0 && n + 4 <= LOG_WORD_BYTES; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c > ' ' && c < 0x7f && strchr("\"\\=%", c) == NULL)
+			word[n++] = (char)c;
+		else
+			n += (size_t)snprintf(word + n, 4, "%%%02X", c);
+	}
+	word[n] = 0;
+	return word;
+}
+
 void log_level_set(enum log_level level)
 {
 	atomic_store_explicit(&max_level, (int)level, memory_order_relaxed);

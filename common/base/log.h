@@ -21,6 +21,11 @@ void log_at(enum log_level level, const char *file, const char *fmt, ...)
 #define log_info(...)  log_at(LOG_INFO, __FILE__, __VA_ARGS__)
 #define log_debug(...) log_at(LOG_DEBUG, __FILE__, __VA_ARGS__)
 
+/* Text of a client as one word of a line: what is not printable ASCII, and space, quote,
+ * backslash, equals and percent signs are written as %XX. Cut to fit. Returns word. */
+#define LOG_WORD_BYTES 256u
+const char *log_word(char word[LOG_WORD_BYTES], const char *text);
+
 /* Lines go to a copy of this descriptor; without a call, to stderr itself. */
 void log_to(int fd);
 /* For process.c. A thread writes from now on; what was logged before a crash or a failed

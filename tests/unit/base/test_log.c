@@ -126,6 +126,19 @@ static void a_text_of_a_peer_stays_one_line(void **state)
 	assert_int_equal(line[strlen(line) - 1], '\n');
 }
 
+static void a_word_of_a_client_has_no_character_that_ends_it(void **state)
+{
+	char word[LOG_WORD_BYTES], big[1000];
+
+	(void)state;
+	assert_string_equal(log_word(word, "/v1/a-b_c~d"), "/v1/a-b_c~d");
+	assert_string_equal(log_word(word, "a b\"c\\d=e%f\n\x7f\xc3"),
+		"a%20b%22c%5Cd%3De%25f%0A%7F%C3");
+	memset(big, ' ', sizeof(big) - 1);
+	big[sizeof(big) - 1] = 0;
+	assert_true(strlen(log_word(word, big)) < LOG_WORD_BYTES);
+}
+
 static void repeats_within_a_second_are_counted(void **state)
 {
 	const char *all;
@@ -196,6 +209,7 @@ int main(void)
 		T(a_line_has_time_level_process_file_and_words),
 		T(levels_above_the_limit_are_not_written),
 		T(a_text_of_a_peer_stays_one_line),
+		T(a_word_of_a_client_has_no_character_that_ends_it),
 		T(repeats_within_a_second_are_counted),
 		T(counts_survive_when_many_other_texts_push_a_text_out),
 		T(lines_of_threads_do_not_mix),

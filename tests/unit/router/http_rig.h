@@ -165,6 +165,13 @@ static void rig_refused(void *ctx, unsigned code)
 	atomic_fetch_add(&r->refused, 1);
 }
 
+/* What a stream of events says when there is nothing to say. */
+static void rig_half_closed(void *ctx, struct http_req *req)
+{
+	(void)ctx;
+	http_stream_write(req, BYTES_STR(":\n\n"));
+}
+
 static void rig_wake(void *ctx, int fd, unsigned events)
 {
 	struct rig *r = ctx;
@@ -195,7 +202,8 @@ static void *rig_thread(void *ctx)
 static struct rig *rig_start(struct http_options o)
 {
 	struct rig *r = calloc(1, sizeof(*r));
-	struct http_handler handler = {r, rig_request, rig_gone, rig_end, rig_refused};
+	struct http_handler handler = {
+		r, rig_request, rig_gone, rig_end, rig_refused, rig_half_closed};
 	struct err err;
 
 	r->loop = loop_create();

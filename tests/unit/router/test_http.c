@@ -170,9 +170,9 @@ static void a_client_that_leaves_early_never_reaches_the_handler(void **state)
 	rig_stop(r);
 }
 
-static void a_half_closed_client_is_heard_out_if_so_configured(void **state)
+static void a_half_closed_client_gets_its_answer(void **state)
 {
-	struct rig *r = rig_start((struct http_options){.half_close = true});
+	struct rig *r = rig_start((struct http_options){0});
 	int fd = connect_to(r);
 
 	(void)state;
@@ -262,7 +262,7 @@ static uint64_t cpu_ms(void)
 /* Suspended requests, half-read answers and departed clients wait without work. */
 static void waiting_costs_no_processor_time(void **state)
 {
-	struct rig *r = rig_start((struct http_options){.half_close = true});
+	struct rig *r = rig_start((struct http_options){0});
 	int fds[40];
 	uint64_t before;
 
@@ -343,7 +343,7 @@ int main(void)
 		cmocka_unit_test(an_aborted_stream_has_no_end_mark),
 		cmocka_unit_test(a_client_that_leaves_is_told_once),
 		cmocka_unit_test(a_client_that_leaves_early_never_reaches_the_handler),
-		cmocka_unit_test(a_half_closed_client_is_heard_out_if_so_configured),
+		cmocka_unit_test(a_half_closed_client_gets_its_answer),
 		cmocka_unit_test(a_reader_that_never_reads_is_cut),
 		cmocka_unit_test(a_stream_over_its_bound_is_cut),
 		cmocka_unit_test(many_suspended_streams_survive_a_stop),

@@ -1,0 +1,84 @@
+/* Where bytes come in. libmicrohttpd 0.9 does not show what it read: a header line with a
+ * NUL or a bare CR, or with a space before the colon, reaches us as if it were another
+ * line. So its reads pass through here: it calls recv(2), and the name that a program
+ * defines itself is the one that its libraries find. What a connection of ours sends is
+ * looked at (http_head.h) and handed on as it came, or answered and not handed on. */
+#include "router/http_impl.h"
+
+#include "common/base/clock.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#define DROP_BYTES    (16u << 10)
+#define DROPS_AT_ONCE 64
+
+/* The server whose run of libmicrohttpd this thread is in. */
+static _Thread_local struct http *running;
+
+void http_tap_run(struct http *h)
+{
+	running = h;
+	MHD_run(h->daemon);
+	running = NULL;
+}
+
+/* After a refusal: read and thrown away, so that the client can come to see the answer.
+ */
+static ssize_t drop(struct http_req *req)
+{
+	char bytes[DROP_BYTES];
+
+	for (int i = 0; i < DROPS_AT_ONCE; i++) {
+		ssize_t n = recvfrom(req->fd, bytes, sizeof(bytes), 0, NULL, NULL);
+
+		if (n <= 0)
+			return n;
+		req->dropped += (size_t)n;
+		if (req->dropped > HTTP_LINGER_BYTES)
+			return 0; /* as if it had ended */
+	}
+	errno = EAGAIN;
+	return -1;
+}
+
+bool http_tap_drop(struct http_req *req)
+{
+	return drop(req) != 0;
+}
+
+static ssize_t read_some(struct http_req *req, void *buf, size_t len)
+{
+	size_t begin;
+	ssize_t n;
+
+	if (req->dropping)
+		return drop(req);
+	if (!req->faulty) {
+		n = recvfrom(req->fd, buf, len, 0, NULL, NULL);
+		if (n <= 0)
+			return n;
+		req->heard_ns = clock_ns();
+		if (http_head_is_idle(&req->head))
+			req->began_ns = req->heard_ns;
+		if (http_head_feed(&req->head, buf, (size_t)n, &begin, &req->fault))
+			return n;
+		req->faulty = true;
+		/* What came whole before it is answered first. */
+		if (begin > 0)
+			return (ssize_t)begin;
+	}
+	http_conn_refuse(req, &req->fault);
+	return drop(req);
+}
+
+ssize_t recv(int fd, void *buf, size_t len, int flags)
+{
+	struct http_req *req = NULL;
+
+	if (running != NULL && fd >= 0 && (uint32_t)fd < running->n_by_fd)
+		req = running->by_fd[fd];
+	if (req == NULL)
+		return recvfrom(fd, buf, len, flags, NULL, NULL);
+	return read_some(req, buf, len);
+}

@@ -21,6 +21,8 @@ SMALL = ["--memory-bytes", "1500000000", "--max-num-seqs", "32"]
 OPS = re.findall(r"X\((\w+),", (rig.ROOT / "kernels/table.h").read_text().split("#define OP_MAP(X)")[1].split("\n\n")[0])
 LINE = re.compile(r"(\w+) +(any|\w+) +(\w+/\w+) +(chosen|right|refused) +(oracle|-|[\d.]+%) +[\d.]+(  .*)?")
 
+INNER = re.compile(r" +(\S.*?) +rows((?: \d+)+)")
+
 
 def run(argv, seconds=60):
     return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=seconds)
@@ -32,9 +34,24 @@ def lines_of(table):
     return [m.groups()[:4] for m in found if m]
 
 
+def inner_of(table):
+    """{(op, format, variant): [(kernel inside, row counts that it was run with)]} of a report."""
+    found, at = {}, None
+    for line in table.splitlines():
+        row, inner = LINE.fullmatch(line), INNER.fullmatch(line)
+        if row:
+            at = found.setdefault(row.groups()[:3], [])
+        elif inner and at is not None:
+            at.append((inner[1], [int(n) for n in inner[2].split()]))
+    return found
+
+
 def complaint(table):
     """What is wrong with the table of a model that has every op; None: nothing."""
     rows = lines_of(table)
+    bare = [key for key, kernels in inner_of(table).items() if not kernels]
+    if bare:
+        return f"no kernel that was run: {bare}"
     wanted = {row[:2] for row in rows}
     chosen = [row[:2] for row in rows if row[3] == "chosen"]
     if {op for op, _ in wanted} != set(OPS):
@@ -70,6 +87,13 @@ def doctors(table, build, device):
     for line in lines_of(done.stdout):
         if line[3] == "chosen":
             table.note(" ".join(line[:3]))
+    for key, kernels in inner_of(done.stdout).items():
+        if len(kernels) > 1:
+            table.note(" ".join(key) + ": " + "; ".join(f"{name} {' '.join(map(str, counts))}" for name, counts in kernels))
+    if not device.startswith("cpu"):
+        met = {name for (op, _, _), kernels in inner_of(done.stdout).items() if op in ("linear", "moe", "head") for name, _ in kernels}
+        wanted = {"stream 8", "stream 16", "large 128", "experts, large 128"}
+        table.add(met >= wanted, f"--doctor names the products' kernels inside: {sorted(wanted - met) or 'none'} missing")
     # The slow ones, which are not what the clock would choose.
     done = doctor(build, device, "--kernels", "linear/plain,head/plain")
     rows = [row for row in lines_of(done.stdout) if row[0] in ("linear", "head") and row[3] == "chosen"]

@@ -501,6 +501,51 @@ static void every_class_of_rows_is_run(void **state)
 	check_other_backend(&v, false, NULL, NULL);
 }
 
+#define WIDE 20000u
+
+/* The kernel for wide matrices, of which a check of a narrower one sees nothing. */
+static bool is_wide(const struct op_head *op)
+{
+	return op->w->n >= WIDE && op->n_out > 1;
+}
+
+static void narrow_or_wide(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	kernel_named(names, is_wide(op) ? "wide" : "narrow");
+}
+
+static status wrong_when_wide(struct stream *s, const struct op_head *op, struct err *err)
+{
+	status st = k_head_plain(s, op, err);
+
+	if (is_wide(op))
+		op->logits[op->w->n - 1] += 1.0f;
+	return st;
+}
+
+static void a_case_is_cut_only_as_far_as_every_kernel_is_met(void **state)
+{
+	const struct variant v = {"head/narrow_or_wide", OP_head, FORMATS_ANY, "cpu",
+		KERNEL_CPU_PLAIN, KERNEL_CPU_PLAIN, (op_fn)wrong_when_wide, false,
+		no_work, no_repack, narrow_or_wide};
+	struct variant_table all[2] = {{cpu_variants, n_cpu_variants}, {&v, 1}};
+	struct variant_source from = {.tables = all, .n_tables = 2};
+	struct kernel_shapes shapes = demo;
+	struct kernels *k = NULL;
+	struct err err = {.text = ""};
+	char line[400];
+
+	(void)state;
+	/* 1.28 million weights, of which the cases have at most a million. */
+	shapes.vocab = shapes.n_valid = WIDE;
+	if (kernels_select_from(&k, test_backend(), &shapes, NULL, &from, &err) != ST_OK)
+		fail_msg("%s", err.text);
+	report_line(k, "bf16", v.name, line);
+	if (strstr(line, "2 of 7 rows, 64 to 20000: logits: row 0") == NULL)
+		fail_msg("%s", line);
+	kernels_release(k);
+}
+
 static void the_report_names_inner_kernels_and_their_rows(void **state)
 {
 	struct err err = {.text = ""};
@@ -542,6 +587,7 @@ int main(void)
 		cmocka_unit_test(nothing_starts_without_a_right_kernel),
 		cmocka_unit_test(graphs_are_checked_too),
 		cmocka_unit_test(every_class_of_rows_is_run),
+		cmocka_unit_test(a_case_is_cut_only_as_far_as_every_kernel_is_met),
 		cmocka_unit_test(the_report_names_inner_kernels_and_their_rows),
 		cmocka_unit_test(oracles_are_checked_against_the_reference),
 	};

@@ -12,6 +12,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* Where the address space is limited, blocks of LARGE_BYTES and more leave SPARE_BYTES of
+ * it: libraries end the process when a small block is refused. */
+#define LARGE_BYTES (UINT64_C(1) << 20)
+#define SPARE_BYTES (UINT64_C(32) << 20)
+
 static atomic_bool sealed;
 static _Atomic uint64_t budget = UINT64_C(1) << 30;
 static _Atomic uint64_t taken;
@@ -46,13 +51,11 @@ void mem_seal(void)
 
 void mem_budget(uint64_t bytes)
 {
+	/* Large blocks stay mapped each on its own, whatever was given back before: so
+	 * growing one moves no bytes, and the system has it when it is given back. */
+	mallopt(M_MMAP_THRESHOLD, (int)LARGE_BYTES);
 	atomic_store(&budget, bytes);
 }
-
-/* Where the address space is limited, blocks of LARGE_BYTES and more leave SPARE_BYTES of
- * it: libraries end the process when a small block is refused. */
-#define LARGE_BYTES (UINT64_C(1) << 20)
-#define SPARE_BYTES (UINT64_C(32) << 20)
 
 /* Bytes of address space in use; 0: not known. */
 static uint64_t address_space(void)

@@ -365,6 +365,22 @@ static void a_stream_survives_the_loss_of_any_allocation(void **state)
 		"\"completion_tokens\":20");
 }
 
+/* More than is read on the loop. */
+static void a_body_that_the_pool_reads_survives_the_loss_of_any_allocation(void **state)
+{
+	static char body[16384];
+	size_t n;
+
+	n = (size_t)snprintf(body, sizeof(body),
+		"{\"model\":\"demo\",\"prompt\":\"one two\",\"max_tokens\":2,"
+		"\"echo\":true,\"logit_bias\":{\"300\":1},\"stop_token_ids\":[7],"
+		"\"unread\":[0");
+	while (n < sizeof(body) - 8)
+		n += (size_t)snprintf(body + n, sizeof(body) - n, ",1e400");
+	snprintf(body + n, sizeof(body) - n, "]}");
+	strike_each(*state, body, "\"completion_tokens\":2");
+}
+
 static void a_whole_answer_survives_the_loss_of_any_allocation(void **state)
 {
 	strike_each(*state,
@@ -396,6 +412,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_stream_survives_the_loss_of_any_allocation),
+		T(a_body_that_the_pool_reads_survives_the_loss_of_any_allocation),
 		T(a_whole_answer_survives_the_loss_of_any_allocation),
 		T(four_answers_survive_the_loss_of_any_allocation),
 		T(four_streamed_answers_survive_the_loss_of_any_allocation),

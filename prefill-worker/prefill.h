@@ -5,6 +5,7 @@
 #include "common/worker/reqmap.h"
 #include "common/worker/sampling.h"
 #include "common/worker/worker.h"
+#include "prefill-worker/pw_cost.h"
 #include "prefill-worker/pw_sched.h"
 
 /* A prompt on its way to a lease. Only pw_move() writes the state.
@@ -75,6 +76,7 @@ struct pw_pass {
 	uint64_t epoch;
 	struct pw_chunk *chunks; /* [max_num_seqs] */
 	uint32_t n;
+	double context; /* of its tokens (pw_cost.h) */
 };
 
 struct pw {
@@ -87,6 +89,7 @@ struct pw {
 	uint32_t count[PW__STATES];
 	struct pw_pass passes[PASSES_MAX]; /* ring */
 	uint32_t first_pass, n_passes;
+	struct pw_cost cost;
 	/* Scratch of one scheduling, start-up memory. */
 	struct eng_chunk *eng_chunks; /* [max_num_seqs] */
 	struct pw_take *takes;        /* [max_num_seqs] */

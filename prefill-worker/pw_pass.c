@@ -6,11 +6,16 @@
 
 #include <assert.h>
 
-/* FILLING jobs with tokens left, oldest first. */
-static uint32_t collect(struct pw *p)
+/* A pass is to take this part of device_timeout_s at most: a device that only runs as
+ * slowly as it did is never taken for one that hangs. */
+#define PASS_PART 10u
+
+/* FILLING jobs with tokens left, oldest first. *pos: the longest state among them. */
+static uint32_t collect(struct pw *p, uint32_t *pos)
 {
 	uint32_t n = 0;
 
+	*pos = 0;
 	for (uint32_t i = 0; i < p->n_order; i++) {
 		const struct pw_job *j = &p->jobs[p->order[i]];
 
@@ -18,6 +23,7 @@ static uint32_t collect(struct pw *p)
 			continue;
 		p->waiting[n] = p->order[i];
 		p->left[n++] = j->n_ids - j->next;
+		*pos = MAX(*pos, j->next);
 	}
 	return n;
 }
@@ -82,6 +88,7 @@ static void record(struct pw *p, uint64_t epoch, uint32_t n)
 	p->n_passes++;
 	pass->epoch = epoch;
 	pass->n = n;
+	pass->context = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t index = p->waiting[p->takes[i].item];
 		struct pw_job *j = &p->jobs[index];
@@ -90,22 +97,29 @@ static void record(struct pw *p, uint64_t epoch, uint32_t n)
 			(struct pw_chunk){.job = index, .n_tokens = p->takes[i].n_tokens};
 		if (j->next == 0)
 			j->started_ns = now;
+		pass->context += pw_cost_context(j->next, p->takes[i].n_tokens);
 		j->next += p->takes[i].n_tokens;
 		j->in_flight++;
 	}
 }
 
-void pw_pass_form(struct pw *p)
+static uint32_t rows_max(const struct pw *p, uint32_t pos)
 {
 	const struct worker_conf *conf = p->w->conf;
 
+	return pw_cost_rows(&p->cost, pos, conf->device_timeout_s * NS_PER_S / PASS_PART,
+		(uint32_t)conf->max_num_batched_tokens);
+}
+
+void pw_pass_form(struct pw *p)
+{
 	while (p->count[PW_FILLING] > 0 && p->n_passes < PASSES_MAX &&
 		engine_prefill_room(p->w->engine) && !fault_paused(FAULT_prefill)) {
-		uint32_t n = collect(p);
+		uint32_t pos, n = collect(p, &pos);
 		uint64_t epoch;
 
-		n = pw_sched_pass(p->left, n, (uint32_t)conf->max_num_batched_tokens,
-			(uint32_t)conf->max_num_seqs, p->takes);
+		n = pw_sched_pass(p->left, n, rows_max(p, pos),
+			(uint32_t)p->w->conf->max_num_seqs, p->takes);
 		if (n == 0)
 			return;
 		for (uint32_t i = 0; i < n; i++)
@@ -182,6 +196,7 @@ void pw_pass_done(struct pw *p, const struct eng_result *r)
 	assert(p->n_passes > 0 && pass->epoch == r->epoch);
 	p->first_pass = (p->first_pass + 1) % PASSES_MAX;
 	p->n_passes--;
+	pw_cost_note(&p->cost, r->n_rows, pass->context, r->took_ns);
 	p->w->stats.v[STAT_prefill_tokens] += r->n_rows;
 	p->w->stats.v[STAT_prefill_steps]++;
 	for (uint32_t i = 0; i < pass->n; i++) {

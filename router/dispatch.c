@@ -263,10 +263,10 @@ static void end_stalled(struct router *rt, uint64_t now_ns)
 		if (r == NULL || (r->state != RQ_PREFILL && r->state != RQ_HANDOVER &&
 					 r->state != RQ_DECODE))
 			continue;
-		if (ran_ns - MIN(r->moved_ns, ran_ns) < limit)
+		if (ran_ns - MIN(request_moved_ns(r), ran_ns) < limit)
 			continue;
 		api_error_set(&e, 504, "timeout", NULL,
-			"No worker said anything about this request for %.0f s, in state "
+			"No worker made progress with this request for %.0f s, in state "
 			"%s.",
 			rt->conf->stall_timeout_s, request_state_name(r->state));
 		request_fail(r, &e, false);

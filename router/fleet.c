@@ -259,8 +259,9 @@ void fleet_beat(struct worker_view *w, const struct msg_beat *m, uint64_t now_ns
 	if ((m->slots_free > 0 && m->pages_free > 0) || m->step != w->step ||
 		m->oldest_ms > 0)
 		w->moved_ns = now_ns;
+	if (m->step != w->step)
+		w->worked_ns = now_ns;
 	w->beat = m->number;
-
 	w->step = m->step;
 	w->oldest_ms = m->oldest_ms;
 	w->slots_free = (uint32_t)m->slots_free;

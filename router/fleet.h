@@ -37,6 +37,8 @@ struct worker_view {
 	bool kept;   /* its room is for a request that waits too long (dispatch.c) */
 	uint64_t heard_ns, moved_ns; /* clock_ran_ns: last message; last sign that it
 					could take something */
+	uint64_t worked_ns; /* clock_ran_ns: the last beat in which passes or steps had
+			       ended; 0: none */
 	uint64_t hello_ns;
 	uint64_t beat; /* number of its last one */
 	uint64_t key;  /* of id and incarnation, for rendezvous */

@@ -148,10 +148,12 @@ static status on_progress(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
 	const struct msg_progress *m = msg;
+	struct request *r = find_or_end(rt, from, wire_request_of(m));
 
 	(void)err;
-	find_or_end(rt, from, wire_request_of(m));
-	return ST_OK; /* life, counted by whoever received it; no early adopts */
+	if (r != NULL && r->p == from->w)
+		request_progress(r, m->tokens_final);
+	return ST_OK; /* no early adopts */
 }
 
 static status on_prefilled(

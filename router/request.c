@@ -13,6 +13,9 @@
 #define AGAIN_NS        (50 * NS_PER_MS)
 #define AGAIN_SPREAD_NS (500 * NS_PER_MS) /* a beat */
 
+/* Workers that are lost while they work on one request, before it is given up. */
+#define DEATHS_MAX 2u
+
 /* Tries to pull one lease, before the prompt is prefilled again. */
 #define PULLS_MAX 3u
 
@@ -106,6 +109,7 @@ static void dispatched(struct request *r, const void *what)
 	request_claim(r, r->p, &route->p_hold);
 	request_claim(r, r->d, &route->d_hold);
 	r->dispatched_ns = clock_ns();
+	r->n_final = 0;
 	fleet_name(r->p, r->p_name);
 	request_claim_told(r, r->p);
 	ops_of(r)->send_prefill(r->set->self, r);
@@ -179,6 +183,22 @@ static void requeue(struct request *r, const void *what)
 	r->dispatched_ns = 0;
 }
 
+/* It may be what they died of. true: it ended. */
+static bool ended_by_deaths(struct request *r)
+{
+	struct api_error e;
+
+	if (r->deaths < DEATHS_MAX)
+		return false;
+	api_error_set(&e, 503, "worker_lost", NULL,
+		"%s while it worked on this request, and so was another worker before: "
+		"it is not tried on a third.",
+		r->lost_text);
+	r->no_retry = true;
+	request_fire(r, EV_FAILED, &e);
+	return true;
+}
+
 /* Only in QUEUED, where every replay begins. */
 static void replay(struct request *r, const void *what)
 {
@@ -186,6 +206,8 @@ static void replay(struct request *r, const void *what)
 
 	(void)what;
 	request_let_go(r);
+	if (ended_by_deaths(r))
+		return;
 	if (r->replays == r->set->max_replays || r->n_claims + 2 > REQUEST_CLAIMS_MAX) {
 		api_error_set(&e, 503, "worker_lost", NULL,
 			"%s while it served this request, which was not begun again "
@@ -214,6 +236,8 @@ static void place_again(struct request *r, const void *what)
 	r->d = NULL;
 	r->adopt_sent = false;
 	r->attempt += m == NULL;
+	if (ended_by_deaths(r))
+		return;
 	if (m != NULL && m->reason == REJECT_SOURCE)
 		r->pulls_failed++;
 	if (!r->leased || r->pulls_failed >= PULLS_MAX)

@@ -155,6 +155,8 @@ struct request {
 	uint32_t pulls_failed; /* of this lease */
 	bool shared;           /* its prefill was shared out */
 	uint32_t n_scored;     /* prompt tokens whose logprobs have come */
+	uint32_t n_final;      /* tokens that p has computed, as far as it said */
+	uint32_t deaths;       /* workers that were lost while they worked on it */
 	uint64_t lease;
 	uint64_t lease_group; /* the first lease of that state; 0: it is the only one */
 	uint64_t lease_seq;   /* under which request p has it */
@@ -176,7 +178,7 @@ struct request {
 	uint64_t begun_ns, queued_ns, dispatched_ns, prefilled_ns, adopt_ns, adopted_ns,
 		done_ns, place_ns;
 	uint64_t waits_ns; /* for room, since then; clock_ran_ns */
-	uint64_t moved_ns; /* the last event of any kind; clock_ran_ns */
+	uint64_t moved_ns; /* the last event or progress; clock_ran_ns */
 	uint64_t handover_bytes;
 	char transport[33];
 	char p_name[80], d_name[80];
@@ -227,6 +229,10 @@ void request_worker_lost(struct request *r, struct worker_view *w, const char *t
 
 /* It has nothing to do before its leader was prefilled. */
 bool request_waits(const struct request *r);
+/* p has computed so many tokens of it. */
+void request_progress(struct request *r, uint64_t tokens_final);
+/* When it last moved, or whom it waits for did; clock_ran_ns. */
+uint64_t request_moved_ns(const struct request *r);
 /* Choices that its next prefill is for. */
 uint32_t request_asks(const struct request *r);
 /* Its next prefill gives logprobs of the prompt. */

@@ -182,5 +182,8 @@ void request_worker_lost(struct request *r, struct worker_view *w, const char *t
 			drop_claim(r, i);
 	if (r->giver == w)
 		r->giver = NULL;
+	/* Where its state only lay, it did nothing. */
+	r->deaths += (r->state == RQ_PREFILL && r->p == w) ||
+		     ((r->state == RQ_HANDOVER || r->state == RQ_DECODE) && r->d == w);
 	without(r, w, text);
 }

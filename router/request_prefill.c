@@ -24,6 +24,27 @@ bool request_wants_scores(const struct request *r)
 	return r->score && r->n_scored + 1 < r->n_prompt;
 }
 
+/* Saying the same again is no progress. */
+void request_progress(struct request *r, uint64_t tokens_final)
+{
+	if (r->state != RQ_PREFILL || tokens_final <= r->n_final ||
+		tokens_final > r->n_ids)
+		return;
+	r->n_final = (uint32_t)tokens_final;
+	r->moved_ns = clock_ran_ns();
+}
+
+/* A prompt waits for those before it in passes, an adopt for a place: as long as the
+ * worker goes on with them. */
+uint64_t request_moved_ns(const struct request *r)
+{
+	if (r->state == RQ_PREFILL)
+		return MAX(r->moved_ns, r->p->worked_ns);
+	if (r->state == RQ_HANDOVER && r->d->queued > 0)
+		return MAX(r->moved_ns, r->d->worked_ns);
+	return r->moved_ns;
+}
+
 static void breach(struct request *r)
 {
 	struct api_error e;

@@ -22,7 +22,7 @@ BOOL(strict_template, "false", "messages reach the template as they came")      
 STR(generation_config, "auto", "sampling defaults: auto (the model's file, if any) or none") \
 U64(max_queued, "256", 1, 65536, "requests that wait for workers; more: 503")                \
 F64(queue_timeout_s, "60", 0.05, 86400, "longest wait for workers")                          \
-F64(stall_timeout_s, "300", 0.05, 86400, "longest silence of workers about a request")       \
+F64(stall_timeout_s, "300", 0.05, 86400, "longest time without progress at workers")               \
 U64(max_replays, "0", 0, 2, "how often a request is begun again when its worker is lost")    \
 U64(beat_ms, "500", 10, 60000, "time between beats to each worker")                          \
 U64(silent_ms, "2000", 20, 600000, "silence after which a worker gets no new work")          \

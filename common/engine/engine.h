@@ -161,7 +161,8 @@ struct eng_result {
 	 * the input that would have been next, at its position */
 	const struct eng_token *tokens;
 	uint32_t n;
-	uint32_t n_rows; /* tokens computed in the pass or step */
+	uint32_t n_rows;  /* tokens computed in the pass or step */
+	uint64_t took_ns; /* PREFILLED: of the time in which this process ran */
 	const float
 		*logits; /* options.logits: PREFILLED [n_rows][V] all rows; STEP [n][V] */
 	struct err err;  /* FAILED: the device is unusable, the process must end */
@@ -198,8 +199,8 @@ struct engine_counters {
 	uint64_t allreduces, steps, passes, nan_rows, busy_ns;
 };
 struct engine_counters engine_counters(const struct engine *e);
-/* Nanoseconds that this process ran (clock_ran_ns) since rank 0 took its oldest
- * unfinished command; 0 when idle. */
+/* Nanoseconds that this process ran (clock_ran_ns) since rank 0 took the batch that it
+ * computes, or began with the layer of it that it is in; 0 when idle. */
 uint64_t engine_stuck_ns(const struct engine *e);
 
 #endif

@@ -1,6 +1,8 @@
 /* The layer loop, and what stands before and after it. */
 #include "common/engine/forward.h"
 
+#include "common/base/clock.h"
+
 #include <string.h>
 
 status forward_linear(const struct layer_args *a, void *y, const void *x,
@@ -144,6 +146,9 @@ static status run_layers(
 	for (uint32_t i = 0; st == ST_OK && i < r->e->config.n_layers; i++) {
 		struct layer_args a = {.r = r, .b = b, .phase = phase, .layer = i};
 
+		if (r->index == 0)
+			atomic_store_explicit(
+				&r->e->busy_since, clock_ran_ns(), memory_order_relaxed);
 		st = run_layer(&a, &add, err);
 		if (st != ST_OK || !tapped)
 			continue;

@@ -18,6 +18,7 @@ struct leader {
 	uint32_t n_queued;
 	uint64_t n_steps;
 	bool stop, failed;
+	uint64_t took_ns; /* of the last batch */
 };
 
 static void bump(_Atomic uint64_t *counter, uint64_t by)
@@ -100,10 +101,10 @@ static bool lead_batch(struct leader *l, const struct batch *b, enum phase phase
 {
 	struct engine *e = l->r->e;
 	struct work work = {.kind = WORK_RUN, .phase = phase, .batch = b};
-	uint64_t start = clock_ns();
+	uint64_t start = clock_ns(), began = clock_ran_ns();
 	status st;
 
-	atomic_store_explicit(&e->busy_since, clock_ran_ns(), memory_order_relaxed);
+	atomic_store_explicit(&e->busy_since, began, memory_order_relaxed);
 	slow_down();
 	if (fault_strikes(FAULT_hang_step))
 		hang();
@@ -111,6 +112,7 @@ static bool lead_batch(struct leader *l, const struct batch *b, enum phase phase
 	st = run_batch(l->r, b, phase);
 	bump(&e->busy_ns, clock_ns() - start);
 	atomic_store_explicit(&e->busy_since, 0, memory_order_relaxed);
+	l->took_ns = clock_ran_since(began);
 	if (st != ST_OK)
 		fail(l);
 	return st == ST_OK;
@@ -156,6 +158,7 @@ static void run_pass(struct leader *l)
 		return;
 	for (uint32_t i = 0; i < b->n_sample; i++)
 		p->tokens[i] = batch_token(b, i, p->top);
+	o.result.took_ns = l->took_ns;
 	count_nan(e, p->tokens, b->n_sample);
 	e->route.at += b->n_rows;
 	bump(&e->n_passes, 1);

@@ -112,7 +112,7 @@ static void check_device(struct worker *w)
 	if (engine_stuck_ns(w->engine) <= device_timeout_ns(w))
 		return;
 	(void)err_set(&err, ST_DEVICE,
-		"a step has not ended for %" PRIu64 " s (device_timeout_s)",
+		"a layer of a step has not ended for %" PRIu64 " s (device_timeout_s)",
 		w->conf->device_timeout_s);
 	device_failed(w, &err);
 }

@@ -31,7 +31,7 @@ U64(beat_ms, "500", 10, 60000, "time between beats to each router") \
 U64(lost_ms, "4000", 50, 600000, "silence after which a router is lost") \
 F64(shutdown_timeout, "120", 0, 86400, "seconds that a stop may take for its work") \
 U64(nan_limit, "3", 1, 1000, "requests in a row with NaN logits that end the service") \
-U64(device_timeout_s, "60", 1, 86400, "a step that takes longer is a device that hangs") \
+U64(device_timeout_s, "60", 1, 86400, "a layer that takes longer is a device that hangs") \
 STR(log_level, "info", "error, warn, info or debug") \
 STR(debug_fault, "", "test builds: fault points, see common/base/fault.h") \
 BOOL(plan, "false", "print the memory plan and exit") \

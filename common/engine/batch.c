@@ -10,24 +10,27 @@ void batch_place(struct batch *b, struct carve *c, const struct batch_bounds *bo
 	bool feedback)
 {
 	uint64_t rows = bounds->rows_max, seqs = bounds->seqs_max;
-	uint64_t out = bounds->out_max;
+	uint64_t out = bounds->out_max, began = c->used;
 
 	*b = (struct batch){.bounds = *bounds};
+	b->base = c->base == NULL ? NULL : c->base + c->used;
 	b->ids = carve_take(c, rows * sizeof(*b->ids));
 	b->pos = carve_take(c, rows * sizeof(*b->pos));
+	b->how = carve_take(c, out * sizeof(*b->how));
+	b->moving_bytes = c->used - began;
 	b->seq = carve_take(c, rows * sizeof(*b->seq));
 	b->first = carve_take(c, (seqs + 1) * sizeof(*b->first));
-	b->pages = carve_take(c, seqs * bounds->pages_stride * sizeof(*b->pages));
 	b->slot = carve_take(c, seqs * sizeof(*b->slot));
-	b->out_row = carve_take(c, bounds->out_max * sizeof(*b->out_row));
+	b->out_row = carve_take(c, out * sizeof(*b->out_row));
+	b->pages = carve_take(c, seqs * bounds->pages_stride * sizeof(*b->pages));
+	b->edits = carve_take(c, seqs * SAMPLE_EDITS_MAX * sizeof(*b->edits));
+	b->in_bytes = c->used - began;
 	b->sample_out = carve_take(c, out * sizeof(*b->sample_out));
-	b->how = carve_take(c, out * sizeof(*b->how));
 	b->token = feedback ? b->ids : carve_take(c, out * sizeof(*b->token));
 	b->logprob = carve_take(c, out * sizeof(*b->logprob));
 	b->flags = carve_take(c, out * sizeof(*b->flags));
 	b->top_id = carve_take(c, out * SAMPLE_TOP_MAX * sizeof(*b->top_id));
 	b->top_logprob = carve_take(c, out * SAMPLE_TOP_MAX * sizeof(*b->top_logprob));
-	b->edits = carve_take(c, seqs * SAMPLE_EDITS_MAX * sizeof(*b->edits));
 	b->tag = carve_take(c, out * sizeof(*b->tag));
 	b->lines = carve_take(c, seqs * sizeof(*b->lines));
 	b->zero_pages = carve_take(c, bounds->zero_max * sizeof(*b->zero_pages));
@@ -40,16 +43,19 @@ void batch_reset(struct batch *b)
 	b->max_seq_rows = b->max_len = 0;
 	b->n_zero_pages = b->n_zero_slots = b->n_lines = 0;
 	b->first[0] = 0;
+	b->edited = false;
 	b->version++;
+	b->rows_version++;
 }
 
 void batch_put_edits(
 	struct batch *b, uint32_t s, const struct row_past *past, struct sample_row *how)
 {
 	how->edits = s * SAMPLE_EDITS_MAX;
-	if (past != NULL && past->n_edits > 0)
-		memcpy(b->edits + how->edits, past->edits,
-			past->n_edits * sizeof(*past->edits));
+	if (past == NULL || past->n_edits == 0)
+		return;
+	memcpy(b->edits + how->edits, past->edits, past->n_edits * sizeof(*past->edits));
+	b->edited = true;
 }
 
 static void add_sample(struct batch *b, const struct sample_row *how, uint64_t tag)
@@ -170,6 +176,55 @@ struct op_rows batch_rows(const struct batch *b)
 		.slot = b->slot,
 		.max_seq_rows = b->max_seq_rows,
 		.max_len = b->max_len};
+}
+
+static struct copy_piece piece_of(
+	const struct batch *b, uint8_t *mirror, uint64_t from, uint64_t to)
+{
+	from = from / CARVE_ALIGN * CARVE_ALIGN;
+	to = MIN(CEIL_DIV(to, CARVE_ALIGN) * CARVE_ALIGN, b->in_bytes);
+	return (struct copy_piece){b->base + from, mirror + from, to - from};
+}
+
+static uint64_t offset_of(const struct batch *b, const void *array)
+{
+	return (uint64_t)((const uint8_t *)array - b->base);
+}
+
+uint32_t batch_pieces(const struct batch *b, uint8_t *mirror, bool rows,
+	struct copy_piece pieces[BATCH_PIECES_MAX])
+{
+	uint64_t pages = (uint64_t)b->n_seqs * b->bounds.pages_stride;
+	uint64_t edits = (uint64_t)b->n_seqs * SAMPLE_EDITS_MAX;
+	uint32_t n = 0;
+
+	pieces[n++] = piece_of(b, mirror, 0, offset_of(b, b->how + b->n_sample));
+	if (!rows)
+		return n;
+	pieces[n++] =
+		piece_of(b, mirror, b->moving_bytes, offset_of(b, b->pages + pages));
+	if (b->edited)
+		pieces[n++] = piece_of(b, mirror, offset_of(b, b->edits),
+			offset_of(b, b->edits + edits));
+	return n;
+}
+
+struct batch batch_mirrored(const struct batch *b, uint8_t *mirror)
+{
+	struct batch m = *b;
+
+#define TO_MIRROR(array) m.array = (void *)(mirror + offset_of(b, b->array))
+	TO_MIRROR(ids);
+	TO_MIRROR(pos);
+	TO_MIRROR(how);
+	TO_MIRROR(seq);
+	TO_MIRROR(first);
+	TO_MIRROR(slot);
+	TO_MIRROR(out_row);
+	TO_MIRROR(pages);
+	TO_MIRROR(edits);
+#undef TO_MIRROR
+	return m;
 }
 
 struct eng_token batch_token(

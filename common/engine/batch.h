@@ -1,11 +1,17 @@
 /* What one pass or step computes, as the ops want it: index arrays in memory that host
  * and device both read (pinned). A pass is built by the control thread, a step by
- * rank 0; the other ranks copy the batch before they run it. */
+ * rank 0; the other ranks copy the batch before they run it.
+ *
+ * A GPU reads pinned memory at a microsecond each time and every layer reads the arrays,
+ * so what goes in is copied into a mirror on the device first; what comes out is written
+ * to pinned memory. The arrays that go in stand together: those that change with each
+ * step (ids, pos, how) first, then those that change with the rows. */
 #ifndef COMMON_ENGINE_BATCH_H
 #define COMMON_ENGINE_BATCH_H
 #include "common/engine/carve.h"
 #include "common/engine/engine.h"
 #include "common/engine/past.h"
+#include "kernels/backend.h"
 #include "kernels/ops.h"
 
 struct batch_bounds {
@@ -29,6 +35,10 @@ struct batch {
 	/* Of a step: rises when something other than ids and pos changed, so that the
 	 * copy of another rank knows what it may keep. */
 	uint64_t version;
+	uint64_t rows_version; /* rises with each batch_reset */
+	uint8_t *base;         /* of the arrays that go in: so many bytes, ... */
+	uint64_t in_bytes, moving_bytes; /* ... of which these change with each step */
+	bool edited;                     /* some row has edits */
 	uint32_t *ids, *pos, *seq, *first, *pages, *slot;
 	uint32_t *out_row; /* [n_out] rows whose logits are wanted */
 	/* Which of the out rows are sampled, how, and what came of it. */
@@ -71,5 +81,14 @@ void batch_copy(struct batch *dst, const struct batch *src, bool same_rows);
 struct eng_token batch_token(
 	const struct batch *b, uint32_t i, struct eng_logprob (*top)[SAMPLE_TOP_MAX]);
 struct op_rows batch_rows(const struct batch *b);
+
+#define BATCH_PIECES_MAX 3u
+/* What of the batch must be copied to its mirror, in_bytes of device memory: pieces of
+ * 16-byte units. rows: what changes with the rows too, not only with each step. */
+uint32_t batch_pieces(const struct batch *b, uint8_t *mirror, bool rows,
+	struct copy_piece pieces[BATCH_PIECES_MAX]);
+/* The batch as a device reads it: what goes in from the mirror, what comes out to where
+ * the host reads it. */
+struct batch batch_mirrored(const struct batch *b, uint8_t *mirror);
 
 #endif

@@ -96,7 +96,11 @@ struct rank {
 	void *weights_mem, *workspace_mem, *pinned_mem, *arena;
 	struct workspace ws;
 	struct batch pass, step; /* a follower's copies; rank 0 uses step only */
-	struct chan *work;       /* follower */
+	/* Of passes and of steps, in the workspace; NULL where pinned memory is as near
+	 * to the ops as any. rows_mirrored: rows_version of the step that is there. */
+	uint8_t *pass_mirror, *step_mirror;
+	uint64_t rows_mirrored;
+	struct chan *work; /* follower */
 	struct step_graphs graphs;
 	pthread_t thread;
 	bool running;

@@ -147,20 +147,51 @@ static uint64_t place_pinned(struct engine *e, struct rank *r, void *base)
 	return c.used;
 }
 
+static uint64_t mirror_bytes(const struct batch_bounds *bounds)
+{
+	struct carve c = {.base = NULL};
+	struct batch b;
+
+	batch_place(&b, &c, bounds, true);
+	return b.in_bytes;
+}
+
 static uint64_t place_workspace(struct rank *r, void *base)
 {
 	struct carve c = {.base = base};
 
 	workspace_place(&r->ws, &c, &r->e->shapes, r->b->act, r->k->work_bytes);
+	if (r->b->ops->copy_list_by != NULL) {
+		r->pass_mirror = carve_take(&c, mirror_bytes(&r->e->pass_bounds));
+		r->step_mirror = carve_take(&c, mirror_bytes(&r->e->step_bounds));
+	}
 	return c.used;
+}
+
+static void set_bounds(struct engine *e, uint32_t len_max, uint32_t n_pages)
+{
+	uint32_t stride = CEIL_DIV(len_max, PAGE_TOKENS);
+
+	e->pass_bounds = (struct batch_bounds){.rows_max = e->o.rows_max,
+		.seqs_max = e->o.seqs_max,
+		.out_max = e->o.rows_max + e->o.seqs_max + ENG_CHOICES_MAX,
+		.pages_stride = stride,
+		.zero_max = n_pages};
+	e->step_bounds = (struct batch_bounds){.rows_max = e->o.seqs_max,
+		.seqs_max = e->o.seqs_max,
+		.out_max = e->o.seqs_max,
+		.pages_stride = stride,
+		.zero_max = e->o.seqs_max};
 }
 
 static status plan_memory(struct engine *e, struct err *err)
 {
 	struct eng_plan *p = &e->plan;
-	uint32_t stride;
 	status st;
 
+	/* Room for mirrors of the longest page tables, before it is known how many pages
+	 * there are. */
+	set_bounds(e, e->shapes.len_max, 0);
 	for (uint32_t i = 0; i < e->n_ranks; i++) {
 		struct rank *r = &e->rank[i];
 		/* Ranks on one device and all CPU ranks live in the same memory. */
@@ -174,17 +205,7 @@ static status plan_memory(struct engine *e, struct err *err)
 	st = eng_plan_arena(p, &e->o, &e->layout, e->shapes.len_max, err);
 	if (st != ST_OK)
 		return st;
-	stride = CEIL_DIV(p->len_max, PAGE_TOKENS);
-	e->pass_bounds = (struct batch_bounds){.rows_max = e->o.rows_max,
-		.seqs_max = e->o.seqs_max,
-		.out_max = e->o.rows_max + e->o.seqs_max + ENG_CHOICES_MAX,
-		.pages_stride = stride,
-		.zero_max = (uint32_t)p->n_pages};
-	e->step_bounds = (struct batch_bounds){.rows_max = e->o.seqs_max,
-		.seqs_max = e->o.seqs_max,
-		.out_max = e->o.seqs_max,
-		.pages_stride = stride,
-		.zero_max = e->o.seqs_max};
+	set_bounds(e, p->len_max, (uint32_t)p->n_pages);
 	for (uint32_t i = 0; i < MIN(e->n_ranks, 2u); i++)
 		p->pinned_bytes =
 			MAX(p->pinned_bytes, place_pinned(e, &e->rank[i], NULL));

@@ -235,15 +235,35 @@ static status sample_all(struct rank *r, const struct batch *b, struct err *err)
 	return st;
 }
 
-status forward_compute(
-	struct rank *r, const struct batch *b, enum phase phase, struct err *err)
+/* A block of the gather kernel has 32 KiB of reads in flight: enough of them for the link
+ * and the largest arrays. */
+status forward_mirror(
+	struct rank *r, const struct batch *b, uint8_t *mirror, bool all, struct err *err)
 {
-	status st = embed(r, b, err);
+	static const struct copy_method how = {COPY_GATHER, 8};
+	struct copy_piece pieces[BATCH_PIECES_MAX];
+	uint32_t n = batch_pieces(b, mirror, all, pieces);
 
+	return r->b->ops->copy_list_by(r->s, &how, pieces, n, err);
+}
+
+status forward_compute(struct rank *r, const struct batch *b, enum phase phase, bool all,
+	struct err *err)
+{
+	uint8_t *mirror = phase == PHASE_DECODE ? r->step_mirror : r->pass_mirror;
+	struct batch near = *b;
+	status st = ST_OK;
+
+	if (mirror != NULL) {
+		st = forward_mirror(r, b, mirror, all, err);
+		near = batch_mirrored(b, mirror);
+	}
 	if (st == ST_OK)
-		st = run_layers(r, b, phase, err);
+		st = embed(r, &near, err);
+	if (st == ST_OK)
+		st = run_layers(r, &near, phase, err);
 	if (st == ST_OK && r->index == 0)
-		st = sample_all(r, b, err);
+		st = sample_all(r, &near, err);
 	return st;
 }
 
@@ -257,7 +277,7 @@ status forward_run(
 	if (st == ST_OK && phase == PHASE_DECODE && step_graph_ready(r))
 		st = step_graph_run(r, b, err);
 	else if (st == ST_OK)
-		st = forward_compute(r, b, phase, err);
+		st = forward_compute(r, b, phase, true, err);
 	if (st == ST_OK)
 		st = r->b->ops->stream_sync(r->s, err);
 	return st;

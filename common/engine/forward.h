@@ -10,9 +10,14 @@
 MUST_CHECK status forward_run(
 	struct rank *r, const struct batch *b, enum phase phase, struct err *err);
 
-/* The same from embedding to sampling: nothing is cleared before or waited for after. */
-MUST_CHECK status forward_compute(
-	struct rank *r, const struct batch *b, enum phase phase, struct err *err);
+/* The same from embedding to sampling: nothing is cleared before or waited for after.
+ * all: the mirror does not have this batch's rows yet, only ids, pos and how follow
+ * otherwise. */
+MUST_CHECK status forward_compute(struct rank *r, const struct batch *b, enum phase phase,
+	bool all, struct err *err);
+/* Copies the batch to its mirror, or what of it changes with each step. */
+MUST_CHECK status forward_mirror(struct rank *r, const struct batch *b, uint8_t *mirror,
+	bool all, struct err *err);
 
 /* A layer between two norms: from ws.h to ws.y, which is summed over the ranks. */
 struct layer_args {

@@ -56,7 +56,7 @@ static status capture(
 	const struct backend_ops *ops = r->b->ops;
 	struct graph *made = NULL;
 	struct err late;
-	status st = forward_compute(r, b, PHASE_DECODE, err), end;
+	status st = forward_compute(r, b, PHASE_DECODE, true, err), end;
 
 	if (st == ST_OK)
 		st = ops->stream_sync(r->s, err);
@@ -64,7 +64,7 @@ static status capture(
 		st = ops->capture_begin(r->s, err);
 	if (st != ST_OK)
 		return st;
-	st = forward_compute(r, b, PHASE_DECODE, err);
+	st = forward_compute(r, b, PHASE_DECODE, false, err);
 	/* Also after a failure: the stream must leave the capture. */
 	end = ops->capture_end(r->s, &made, st == ST_OK ? err : &late);
 	if (st != ST_OK && end == ST_OK)
@@ -104,10 +104,26 @@ bool step_graph_ready(const struct rank *r)
 	return r->graphs.n_rows > 0;
 }
 
+/* The graph itself brings what changes with each step. */
+static status bring_rows(
+	struct rank *r, const struct batch *b, uint32_t rows, struct err *err)
+{
+	struct batch whole = of_bucket(b, rows, b->max_len);
+	status st;
+
+	if (r->step_mirror == NULL || r->rows_mirrored == b->rows_version)
+		return ST_OK;
+	st = forward_mirror(r, &whole, r->step_mirror, true, err);
+	if (st == ST_OK)
+		r->rows_mirrored = b->rows_version;
+	return st;
+}
+
 status step_graph_run(struct rank *r, const struct batch *b, struct err *err)
 {
 	const struct step_graphs *g = &r->graphs;
 	uint32_t i = 0, k = 0;
+	status st;
 
 	while (g->rows[i] < b->n_rows)
 		i++;
@@ -115,7 +131,8 @@ status step_graph_run(struct rank *r, const struct batch *b, struct err *err)
 		k++;
 	assert(i < g->n_rows && k < g->n_lens);
 	pad(b, b->n_rows, g->rows[i]);
-	return r->b->ops->graph_launch(g->graph[i][k], r->s, err);
+	st = bring_rows(r, b, g->rows[i], err);
+	return st == ST_OK ? r->b->ops->graph_launch(g->graph[i][k], r->s, err) : st;
 }
 
 void step_graph_release(struct rank *r)

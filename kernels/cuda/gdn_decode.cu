@@ -125,8 +125,9 @@ static __global__ void __launch_bounds__(BLOCK, 2)
 	__shared__ __align__(16) struct smem<STEPS> sm;
 	uint32_t head = blockIdx.x;
 	uint32_t seq = blockIdx.y;
-	uint64_t t = op.rows.first[seq];
-	uint64_t end = op.rows.first[seq + 1];
+	/* In a step row and sequence are one, so nothing has to be asked for first. */
+	uint64_t t = STEPS == 1 ? seq : op.rows.first[seq];
+	uint64_t end = STEPS == 1 ? seq + 1 : op.rows.first[seq + 1];
 	float4 *state = (float4 *)gdn_state(op, seq, head) + threadIdx.x % LANES;
 	float4 s[PASSES][QUADS];
 

@@ -198,6 +198,87 @@ static void a_row_that_is_not_finite_stops(void **state)
 	bench_destroy(b);
 }
 
+/* What a device does: copies into a mirror that was poisoned once. */
+struct device {
+	uint8_t *mirror;
+	uint64_t rows_version;
+};
+
+static uint32_t follow(struct bench *b, struct device *d)
+{
+	struct copy_piece pieces[BATCH_PIECES_MAX];
+	bool all = d->rows_version != b->batch.rows_version;
+	uint32_t n = batch_pieces(&b->batch, d->mirror, all, pieces);
+
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(0, pieces[i].bytes % 16);
+		assert_true((const uint8_t *)pieces[i].src + pieces[i].bytes <=
+			    b->batch.base + b->batch.in_bytes);
+		memcpy(pieces[i].dst, pieces[i].src, pieces[i].bytes);
+	}
+	d->rows_version = b->batch.rows_version;
+	return n;
+}
+
+static void assert_follows(const struct bench *b, struct device *d)
+{
+	const struct batch *host = &b->batch;
+	struct batch there = batch_mirrored(host, d->mirror);
+	uint32_t n = host->n_rows;
+
+	assert_ptr_equal(host->token, there.token);
+	assert_ptr_equal(host->flags, there.flags);
+	assert_memory_equal(host->ids, there.ids, n * sizeof(*host->ids));
+	assert_memory_equal(host->pos, there.pos, n * sizeof(*host->pos));
+	assert_memory_equal(host->how, there.how, n * sizeof(*host->how));
+	assert_memory_equal(host->seq, there.seq, n * sizeof(*host->seq));
+	assert_memory_equal(host->first, there.first, (n + 1) * sizeof(*host->first));
+	assert_memory_equal(host->slot, there.slot, n * sizeof(*host->slot));
+	assert_memory_equal(host->out_row, there.out_row, n * sizeof(*host->out_row));
+	assert_memory_equal(host->pages, there.pages, n * STRIDE * sizeof(*host->pages));
+	for (uint32_t i = 0; i < n; i++)
+		assert_memory_equal(host->edits + host->how[i].edits,
+			there.edits + host->how[i].edits,
+			host->how[i].n_bias * sizeof(*host->edits));
+}
+
+static void a_mirror_follows_with_each_step(void **state)
+{
+	struct bench *b = bench_create();
+	struct sample_edit bias[] = {{7, 1.5f}, {9, -2.0f}};
+	struct row_past past = {.edits = bias, .n_edits = COUNT(bias)};
+	struct row_terms biased = {.tag = 103,
+		.table = 3,
+		.n_pages = 1,
+		.slot = 4,
+		.steps = 9,
+		.how = {.n_bias = COUNT(bias)},
+		.past = &past};
+	struct device d = {.mirror = mem_alloc(1, b->batch.in_bytes)};
+	struct eng_token last;
+
+	(void)state;
+	memset(d.mirror, 0xA5, b->batch.in_bytes);
+	join(b, 0, 62, 1, 100);
+	join(b, 1, 10, 1, 100);
+	for (uint32_t i = 0; i < 12; i++) {
+		if (i == 3) /* row 0 stands at the end of its page since step 2 */
+			rows_grow(&b->rows, 0, 2);
+		if (i == 5)
+			rows_join(&b->rows, &biased);
+		if (i == 9)
+			rows_leave(&b->rows, 1, &last);
+		assert_true(rows_build(&b->rows, &b->batch));
+		/* Nothing but the moving part while the rows stay as they are. */
+		assert_int_equal(i == 1 || i == 4 || i == 6 || i == 7 || i == 8 || i > 9,
+			follow(b, &d) == 1);
+		assert_follows(b, &d);
+		(void)step(b);
+	}
+	mem_free(d.mirror);
+	bench_destroy(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -206,6 +287,7 @@ int main(void)
 		cmocka_unit_test(a_page_is_cleared_when_a_row_enters_it),
 		cmocka_unit_test(forced_inputs_replace_sampled_ones),
 		cmocka_unit_test(a_row_that_is_not_finite_stops),
+		cmocka_unit_test(a_mirror_follows_with_each_step),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,6 +82,12 @@ struct step_buffer {
 	bool out; /* rank 0's: handed to the control thread */
 };
 
+/* Projections of a layer that are one matrix; without data where they are not.
+ * all: Q, K, V, or QKV, Z, B, A of a GDN; gates: B, A. */
+struct fused {
+	struct weight all, gates;
+};
+
 struct rank {
 	struct engine *e;
 	uint32_t index;
@@ -93,6 +99,7 @@ struct rank {
 	uint64_t digest;       /* this rank's share of weights_digest */
 	struct weight global[WR__COUNT];
 	struct weight (*layer)[WR__COUNT];
+	struct fused *fused; /* [n_layers] */
 	void *weights_mem, *workspace_mem, *pinned_mem, *arena;
 	struct workspace ws;
 	struct batch pass, step; /* a follower's copies; rank 0 uses step only */
@@ -174,6 +181,9 @@ uint64_t engine_load_bytes(const struct rank *r);
 MUST_CHECK status engine_load(struct rank *r, struct err *err);
 /* Hash of every number of the config that the forward pass depends on. */
 uint64_t engine_load_geometry(const struct model_config *c);
+
+/* fuse.c: after the weights are there. */
+MUST_CHECK status engine_fuse(struct rank *r, struct err *err);
 
 /* engine_setup.c: everything but threads. */
 MUST_CHECK status engine_setup_prepare(

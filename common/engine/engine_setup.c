@@ -305,6 +305,7 @@ static status allocate_rank(struct engine *e, struct rank *r, struct err *err)
 	status st;
 
 	r->layer = mem_alloc(e->config.n_layers, sizeof(*r->layer));
+	r->fused = mem_alloc(e->config.n_layers, sizeof(*r->fused));
 	st = ops->stream_create(r->b, &r->s, err);
 	if (st == ST_OK)
 		st = ops->stream_create(r->b, &r->io, err);
@@ -324,6 +325,8 @@ static status allocate_rank(struct engine *e, struct rank *r, struct err *err)
 	st = upload_frequencies(r, err);
 	if (st == ST_OK)
 		st = engine_load(r, err);
+	if (st == ST_OK)
+		st = engine_fuse(r, err);
 	return st == ST_OK ? step_graph_capture(r, err) : st;
 }
 
@@ -434,6 +437,7 @@ static void release_rank(struct rank *r)
 	chan_destroy(r->work);
 	weights_close(r->files);
 	mem_free(r->layer);
+	mem_free(r->fused);
 	if (r->b == NULL)
 		return;
 	if (r->k != NULL && !shares_kernels(r))

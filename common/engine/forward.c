@@ -8,7 +8,12 @@
 status forward_linear(const struct layer_args *a, void *y, const void *x,
 	enum weight_role role, struct err *err)
 {
-	const struct weight *w = &a->r->layer[a->layer][role];
+	return forward_product(a, y, x, &a->r->layer[a->layer][role], err);
+}
+
+status forward_product(const struct layer_args *a, void *y, const void *x,
+	const struct weight *w, struct err *err)
+{
 	struct op_linear op = {
 		.y = y,
 		.x = x,

@@ -33,5 +33,12 @@ MUST_CHECK status layer_mlp(const struct layer_args *a, struct err *err);
 /* y = x w^T for all rows of the batch, dense. */
 MUST_CHECK status forward_linear(const struct layer_args *a, void *y, const void *x,
 	enum weight_role role, struct err *err);
+MUST_CHECK status forward_product(const struct layer_args *a, void *y, const void *x,
+	const struct weight *w, struct err *err);
+/* Element i of an array of activations. */
+static inline void *forward_act(const struct layer_args *a, void *base, uint64_t i)
+{
+	return (uint8_t *)base + i * dtype_bytes(a->r->b->act);
+}
 
 #endif

@@ -4,10 +4,11 @@
 static void place_attn(
 	struct workspace *w, struct carve *c, const struct kernel_shapes *s, uint64_t row)
 {
+	/* One product may write the rows of qg, k and v side by side. */
 	w->attn.qg = carve_take(c, row * s->n_q * 2 * s->head_dim);
-	w->attn.q = carve_take(c, row * s->n_q * s->head_dim);
 	w->attn.k = carve_take(c, row * s->n_kv * s->head_dim);
 	w->attn.v = carve_take(c, row * s->n_kv * s->head_dim);
+	w->attn.q = carve_take(c, row * s->n_q * s->head_dim);
 	w->attn.o = carve_take(c, row * s->n_q * s->head_dim);
 }
 
@@ -17,10 +18,11 @@ static void place_gdn(
 	uint64_t key_row = row * s->n_k * s->dk, value_row = row * s->n_v * s->dv;
 	uint64_t gates = (uint64_t)s->rows_max * s->n_v * sizeof(float);
 
+	/* So with these four, or the last two. */
 	w->gdn.qkv = carve_take(c, 2 * key_row + value_row);
 	w->gdn.z = carve_take(c, value_row);
-	w->gdn.a = carve_take(c, row * s->n_v);
 	w->gdn.b = carve_take(c, row * s->n_v);
+	w->gdn.a = carve_take(c, row * s->n_v);
 	w->gdn.q = carve_take(c, key_row);
 	w->gdn.k = carve_take(c, key_row);
 	w->gdn.v = carve_take(c, value_row);

@@ -135,6 +135,42 @@ static void chunks_of_a_pass_do_not_see_each_other(void **state)
 	engine_destroy(e);
 }
 
+/* Projections that stand together in memory are one product; apart they give the same
+ * bits. */
+static void one_product_gives_what_four_give(void **state)
+{
+	struct engine_options o = tiny_options();
+	struct engine *e = engine_with(&o);
+	uint64_t n, vocab = engine_config(e)->vocab;
+	uint32_t *ids = golden(TINY, "case.10.ids", &n), n_fused = 0;
+	struct eng_chunk a = chunk_of(ids, 70, 1, 1);
+	float *one = mem_alloc(70 * vocab, sizeof(*one));
+	struct rank *r = &e->rank[0];
+
+	(void)state;
+	prefill(e, &a, 1);
+	memcpy(one, next_of(e, ENG_PREFILLED)->logits, 70 * vocab * sizeof(float));
+	for (uint32_t i = 0; i < engine_config(e)->n_layers; i++) {
+		bool attn = engine_config(e)->layer_kind[i] == LAYER_ATTN;
+		const struct weight *w = &r->layer[i][attn ? WR_Q : WR_GDN_QKV];
+		uint32_t rows = 0;
+
+		for (uint32_t k = 0; k < (attn ? 3u : 4u); k++)
+			rows += w[k].n;
+		if (r->fused[i].all.data != NULL)
+			assert_int_equal(rows, r->fused[i].all.n);
+		n_fused += r->fused[i].all.data != NULL;
+		r->fused[i] = (struct fused){.all = {.data = NULL}};
+	}
+	assert_int_not_equal(0, n_fused);
+	prefill(e, &a, 1);
+	assert_memory_equal(
+		one, next_of(e, ENG_PREFILLED)->logits, 70 * vocab * sizeof(float));
+	mem_free(one);
+	mem_give(ids);
+	engine_destroy(e);
+}
+
 /* All of the arena is NaN; a sequence that is prefilled and decoded over two page
  * borders must not meet any of it. */
 static void recycled_bits_are_never_read(void **state)
@@ -431,6 +467,7 @@ int main(void)
 		cmocka_unit_test(decoding_gives_the_golden_answer),
 		cmocka_unit_test(two_ranks_give_the_golden_answer),
 		cmocka_unit_test(chunks_of_a_pass_do_not_see_each_other),
+		cmocka_unit_test(one_product_gives_what_four_give),
 		cmocka_unit_test(recycled_bits_are_never_read),
 		cmocka_unit_test(rows_come_and_go),
 		cmocka_unit_test(a_row_without_pages_waits_and_others_go_on),

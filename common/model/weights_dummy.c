@@ -20,6 +20,7 @@
 /* Root of the mean square of a random E2M1 code (8.5625) times that of such a scale
  * (1.342773). */
 #define NVFP4_RMS   3.39080f
+#define FP8_RMS     1.15878f
 
 struct dummy_pool {
 	float unit[POOL];      /* uniform in (-1, 1] */
@@ -27,6 +28,7 @@ struct dummy_pool {
 	float narrow_gain;
 	uint8_t codes[POOL]; /* two E2M1 codes each */
 	uint8_t scales[POOL];
+	uint8_t fp8[POOL]; /* such scales, with either sign */
 };
 
 static struct dummy_pool *create_pool(void)
@@ -39,6 +41,7 @@ static struct dummy_pool *create_pool(void)
 		p->unit[i] = (float)((r.v[0] >> 8) + 1u) * 0x1p-23f - 1.0f;
 		p->codes[i] = (uint8_t)r.v[1];
 		p->scales[i] = (uint8_t)(SCALE_FIRST + (r.v[2] & SCALE_MASK));
+		p->fp8[i] = (uint8_t)(SCALE_FIRST + (r.v[3] & (SCALE_MASK | 0x80u)));
 	}
 	return p;
 }
@@ -132,6 +135,19 @@ static void fill_nvfp4(const struct dummy_pool *p, const struct matrix *m, uint8
 	*scale2 = differ / (NVFP4_RMS * sqrtf((float)s->src_cols));
 }
 
+static void fill_fp8(
+	const struct dummy_pool *p, const struct matrix *m, uint8_t *codes, float *scale)
+{
+	const struct slice *s = &m->e->slice;
+	float differ = 1.0f + p->unit[window(m, 0, 2)] / 8.0f;
+
+	for (uint32_t i = 0; i < s->n_rows; i++)
+		copy_window(codes + (uint64_t)i * s->cols, p->fp8,
+			(uint64_t)window(m, slice_source_row(s, i), 0) + s->col0, s->cols,
+			1);
+	*scale = differ / (FP8_RMS * sqrtf((float)s->src_cols));
+}
+
 static void fill_vector(const struct dummy_pool *p, enum weight_role role,
 	const struct matrix *m, float *dst)
 {
@@ -166,19 +182,32 @@ void weights_fill_dummy(const struct weights *w, enum weight_role role, uint32_t
 				(uint8_t *)out.scale +
 					info->scale_bytes / info->count * x,
 				(float *)out.scale2 + x);
+		else if (info->format == WF_FP8)
+			fill_fp8(w->dummy, &m, data, (float *)out.scale + x);
 		else
 			fill_bf16(w->dummy, &m, (uint16_t *)(void *)data);
 	}
 }
 
-static bool is_narrow(
+static bool is_nvfp4(
 	const struct model_config *c, enum weight_role role, enum dummy_format format)
 {
-	if (format != DUMMY_NVFP4)
+	if (format == DUMMY_BF16)
 		return false;
-	if (c->n_experts > 0)
-		return role_is_stack(role);
-	return role == WR_MLP_GATE || role == WR_MLP_UP || role == WR_MLP_DOWN;
+	if (format == DUMMY_RELEASED && role == WR_LM_HEAD)
+		return true;
+	if (c->n_experts == 0)
+		return role == WR_MLP_GATE || role == WR_MLP_UP || role == WR_MLP_DOWN;
+	return role_is_stack(role) ||
+	       (format == DUMMY_RELEASED &&
+		       (role == WR_SH_GATE || role == WR_SH_UP || role == WR_SH_DOWN));
+}
+
+static bool is_fp8(enum weight_role role, enum dummy_format format)
+{
+	return format == DUMMY_RELEASED &&
+	       (role == WR_Q || role == WR_K || role == WR_V || role == WR_O ||
+		       role == WR_GDN_QKV || role == WR_GDN_Z || role == WR_GDN_OUT);
 }
 
 static status make_entry(struct weights *w, enum weight_role role, uint32_t layer,
@@ -190,9 +219,13 @@ static status make_entry(struct weights *w, enum weight_role role, uint32_t laye
 	e->module = MOD__COUNT; /* of no file */
 	e->info.format = role_is_vec(role) ? WF_F32 : WF_BF16;
 	slice_of(&e->slice, w->config, role, e->module, w->rank, w->n_ranks);
-	if (is_narrow(w->config, role, format)) {
+	if (is_nvfp4(w->config, role, format)) {
 		e->info.format = WF_NVFP4;
 		e->scale = SCALE_NVFP4;
+	}
+	if (is_fp8(role, format)) {
+		e->info.format = WF_FP8;
+		e->scale = SCALE_TENSOR;
 	}
 	if (e->scale == SCALE_NVFP4 && e->slice.src_cols % NVFP4_GROUP != 0)
 		st = err_set(err, ST_INVALID, "%u columns are no multiple of %u",
@@ -206,10 +239,17 @@ static status make_entry(struct weights *w, enum weight_role role, uint32_t laye
 
 status dummy_format_of(const char *word, enum dummy_format *out, struct err *err)
 {
-	if (strcmp(word, "bf16") != 0 && strcmp(word, "nvfp4") != 0)
-		return err_set(err, ST_INVALID, "dummy_format '%s': bf16 or nvfp4", word);
-	*out = word[0] == 'b' ? DUMMY_BF16 : DUMMY_NVFP4;
-	return ST_OK;
+	static const char *const words[] = {[DUMMY_BF16] = "bf16",
+		[DUMMY_NVFP4] = "nvfp4",
+		[DUMMY_RELEASED] = "released"};
+
+	for (size_t i = 0; i < COUNT(words); i++)
+		if (strcmp(word, words[i]) == 0) {
+			*out = (enum dummy_format)i;
+			return ST_OK;
+		}
+	return err_set(
+		err, ST_INVALID, "dummy_format '%s': bf16, nvfp4 or released", word);
 }
 
 status weights_open_dummy(struct weights **out, const struct model_config *config,

@@ -9,9 +9,13 @@ enum dummy_format {
 	/* As the first NVFP4 releases: routed experts (of a dense model: the MLPs) are
 	 * NVFP4, everything else is BF16. */
 	DUMMY_NVFP4,
+	/* As the later ones: experts, shared experts (or the MLPs) and the output matrix
+	 * are NVFP4, attention and GDN projections FP8 with one scale, everything else,
+	 * gates of the GDN among it, is BF16. */
+	DUMMY_RELEASED,
 };
 
-/* "bf16" or "nvfp4"; ST_INVALID names the word. */
+/* "bf16", "nvfp4" or "released"; ST_INVALID names the word. */
 MUST_CHECK status dummy_format_of(
 	const char *word, enum dummy_format *out, struct err *err);
 

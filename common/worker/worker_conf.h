@@ -25,7 +25,7 @@ STR(kernels, "", "kernel variants to force, op/name,...") \
 STR(transport, "auto", "hand-over: auto, or the only one allowed (shm, cuda_ipc, ...)") \
 STR(load_format, "auto", "auto: safetensors files; dummy: random weights") \
 STR(model_config, "", "with dummy: config.json of the model; empty: that of model") \
-STR(dummy_format, "nvfp4", "with dummy: nvfp4 (experts, or MLPs, so; else bf16) or bf16") \
+STR(dummy_format, "nvfp4", "with dummy: nvfp4 (experts, or MLPs, so; else bf16), released (head so, too; projections fp8) or bf16") \
 U64(lease_ms, "10000", 100, 3600000, "life of a lease after its router was last heard") \
 U64(beat_ms, "500", 10, 60000, "time between beats to each router") \
 U64(lost_ms, "4000", 50, 600000, "silence after which a router is lost") \

@@ -20,7 +20,7 @@
 	STR(model, "", "checkpoint folder")                                              \
 	STR(load_format, "auto", "auto: the checkpoint; dummy: random weights")          \
 	STR(model_config, "", "with dummy: config.json of the model")                    \
-	STR(dummy_format, "nvfp4", "with dummy: nvfp4 or bf16")                          \
+	STR(dummy_format, "nvfp4", "with dummy: nvfp4, released or bf16")                \
 	STR(in, NULL, "safetensors file with case.<i>.ids, and deep.ids for --deep")     \
 	STR(out, NULL, "safetensors file to write")                                      \
 	U64(chunk, "512", 1, 1 << 20, "tokens of one prefill pass")                      \

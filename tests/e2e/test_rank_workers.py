@@ -87,7 +87,7 @@ def test_workers_with_dummy_weights_serve(weights, sides, rig):
 
 @pytest.mark.parametrize("flags, text", [
     (dict(load_format="gguf"), "load_format 'gguf': auto"),
-    (dict(load_format="dummy", dummy_format="int4"), "dummy_format 'int4': bf16 or nvfp4"),
+    (dict(load_format="dummy", dummy_format="int4"), "dummy_format 'int4': bf16, nvfp4 or released"),
     (dict(model_config="x.json"), "model_config 'x.json' is for load_format dummy"),
     (dict(model="", load_format="dummy"), "model is not set")])
 def test_what_dummy_flags_do_not_go_together_exits_with_2(flags, text, rig):

@@ -70,21 +70,26 @@ static float weight_at(const struct read *r, uint64_t i)
 
 	if (r->info.format == WF_BF16)
 		return bf16_at(r->data, i);
+	if (r->info.format == WF_FP8) {
+		v = e4m3(r->data[i] & 0x7Fu) *
+		    ((const float *)(const void *)
+				    r->scale)[i / ((uint64_t)r->info.n * r->info.k)];
+		return r->data[i] & 0x80u ? -v : v;
+	}
 	code = (uint8_t)(r->data[i / 2] >> (i % 2 * 4) & 15);
 	v = e2m1[code & 7] * e4m3(r->scale[i / NVFP4_GROUP]) *
 	    r->scale2[i / ((uint64_t)r->info.n * r->info.k)];
 	return code & 8 ? -v : v;
 }
 
-static void test_matrices_keep_the_size_of_what_they_multiply(void **state)
+static void check_sizes(enum dummy_format format)
 {
-	(void)state;
 	for (size_t m = 0; m < COUNT(models); m++) {
 		struct model_config c;
 		struct weights *w;
 
 		CHECK_OK(model_config_load(&c, models[m], &err));
-		w = open_dummy(&c, DUMMY_NVFP4, 0, 1);
+		w = open_dummy(&c, format, 0, 1);
 		for (uint32_t layer = 0; layer < c.n_layers; layer++)
 			for (uint32_t role = 0; role < WR__COUNT; role++) {
 				struct read r;
@@ -103,6 +108,55 @@ static void test_matrices_keep_the_size_of_what_they_multiply(void **state)
 					    (n < 4096 ? 0.35 : 0.15));
 				read_free(&r);
 			}
+		weights_close(w);
+	}
+}
+
+static void test_matrices_keep_the_size_of_what_they_multiply(void **state)
+{
+	(void)state;
+	check_sizes(DUMMY_NVFP4);
+	check_sizes(DUMMY_RELEASED);
+}
+
+static void test_a_released_mix_has_its_formats(void **state)
+{
+	static const enum weight_format want[WR__COUNT] = {[WR_EMBED] = WF_BF16,
+		[WR_LM_HEAD] = WF_NVFP4,
+		[WR_Q] = WF_FP8,
+		[WR_K] = WF_FP8,
+		[WR_V] = WF_FP8,
+		[WR_O] = WF_FP8,
+		[WR_GDN_QKV] = WF_FP8,
+		[WR_GDN_Z] = WF_FP8,
+		[WR_GDN_OUT] = WF_FP8,
+		[WR_GDN_A] = WF_BF16,
+		[WR_GDN_B] = WF_BF16,
+		[WR_MLP_GATE] = WF_NVFP4,
+		[WR_MLP_UP] = WF_NVFP4,
+		[WR_MLP_DOWN] = WF_NVFP4,
+		[WR_ROUTER] = WF_BF16,
+		[WR_SH_ROUTER] = WF_BF16,
+		[WR_EXP_GATE] = WF_NVFP4,
+		[WR_EXP_UP] = WF_NVFP4,
+		[WR_EXP_DOWN] = WF_NVFP4,
+		[WR_SH_GATE] = WF_NVFP4,
+		[WR_SH_UP] = WF_NVFP4,
+		[WR_SH_DOWN] = WF_NVFP4};
+
+	(void)state;
+	for (size_t m = 0; m < COUNT(models); m++) {
+		struct model_config c;
+		struct weights *w;
+
+		CHECK_OK(model_config_load(&c, models[m], &err));
+		w = open_dummy(&c, DUMMY_RELEASED, 0, 1);
+		for (uint32_t layer = 0; layer < c.n_layers; layer++)
+			for (uint32_t role = 0; role < WR__COUNT; role++)
+				if (weights_has_role(w, role, layer))
+					assert_int_equal(
+						weights_info(w, role, layer).format,
+						want[role]);
 		weights_close(w);
 	}
 }
@@ -175,8 +229,10 @@ static void test_ranks_hold_slices_of_one_model(void **state)
 			struct weights *part, *whole;
 
 			CHECK_OK(model_config_load(&c, models[m], &err));
-			part = open_dummy(&c, DUMMY_NVFP4, rank, 2);
-			whole = open_dummy(&c, DUMMY_NVFP4, 0, 1);
+			/* Two ranks must cut NVFP4 at whole scales. */
+			c.shared_width = c.shared_width > 0 ? 64 : 0;
+			part = open_dummy(&c, DUMMY_RELEASED, rank, 2);
+			whole = open_dummy(&c, DUMMY_RELEASED, 0, 1);
 			for (uint32_t layer = 0; layer < c.n_layers; layer++)
 				for (uint32_t r = 0; r < WR__COUNT; r++)
 					if (weights_has_role(part, r, layer))
@@ -205,6 +261,8 @@ static void test_what_cannot_be_is_refused(void **state)
 		weights_open_dummy(&w, &c, DUMMY_NVFP4, 0, 2, &err));
 	CHECK_OK(dummy_format_of("bf16", &format, &err));
 	assert_int_equal(format, DUMMY_BF16);
+	CHECK_OK(dummy_format_of("released", &format, &err));
+	assert_int_equal(format, DUMMY_RELEASED);
 	CHECK_REFUSED("word", ST_INVALID, "'fp8'", dummy_format_of("fp8", &format, &err));
 }
 
@@ -213,6 +271,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_matrices_keep_the_size_of_what_they_multiply),
 		cmocka_unit_test(test_experts_or_mlps_are_nvfp4_and_nothing_else),
+		cmocka_unit_test(test_a_released_mix_has_its_formats),
 		cmocka_unit_test(test_ranks_hold_slices_of_one_model),
 		cmocka_unit_test(test_what_cannot_be_is_refused),
 	};

@@ -18,6 +18,7 @@ enum {
 	SPLIT_KEYS_MIN = 128,
 	SPLITS_MAX = 128,
 	MERGE_BLOCK = ATTN_D,
+	MERGE_AHEAD = 8, /* parts on their way */
 };
 
 struct smem {
@@ -276,6 +277,26 @@ static __global__ void __launch_bounds__(ATTN_BLOCK, 2)
 	finish(op, k, run, o);
 }
 
+/* What the parts of a row are multiplied by, to scale; returns the sum of their weights.
+ * 0: the part is empty, and nothing was written for it. */
+static __device__ __forceinline__ float merge_scales(
+	const float2 *weights, uint32_t n_splits, float *scale, float *partial)
+{
+	static_assert((int)SPLITS_MAX <= (int)MERGE_BLOCK, "a thread per part");
+	uint32_t i = threadIdx.x, warp = threadIdx.x / WARP;
+	float2 mine = i < n_splits ? weights[i] : make_float2(-INFINITY, 0.0f);
+	float most = warp_max(mine.x);
+
+	if (i % WARP == 0)
+		partial[warp] = most;
+	__syncthreads();
+	for (uint32_t w = 0; w < MERGE_BLOCK / WARP; w++)
+		most = fmaxf(most, partial[w]);
+	__syncthreads();
+	scale[i] = mine.y == 0.0f ? 0.0f : exp2f(mine.x - most);
+	return block_sum<MERGE_BLOCK / WARP>(scale[i] * mine.y, partial);
+}
+
 /* A block per row and query head, a thread per column. */
 static __global__ void __launch_bounds__(MERGE_BLOCK)
 	attn_merge_kernel(const struct op_attn_prefill op, uint32_t n_splits)
@@ -288,18 +309,21 @@ static __global__ void __launch_bounds__(MERGE_BLOCK)
 	const float *sums = (const float *)op.work + row * ATTN_D + column;
 	const bf16 *gate = (const bf16 *)op.qg + t * op.qg_stride +
 			   (uint64_t)head * 2 * ATTN_D + ATTN_D + column;
-	float most = -INFINITY, total = 0.0f, value = 0.0f;
+	static __shared__ float scale[MERGE_BLOCK], partial[MERGE_BLOCK / WARP];
+	float total = merge_scales(weights, n_splits, scale, partial), value = 0.0f;
 
-	for (uint32_t i = 0; i < n_splits; i++)
-		most = fmaxf(most, weights[i].x);
-	for (uint32_t i = 0; i < n_splits; i++) {
-		float scale;
+	for (uint32_t i = 0; i < n_splits; i += MERGE_AHEAD) {
+		float part[MERGE_AHEAD];
 
-		if (weights[i].y == 0.0f)
-			continue;
-		scale = exp2f(weights[i].x - most);
-		total += weights[i].y * scale;
-		value += sums[(uint64_t)i * ATTN_D] * scale;
+#pragma unroll
+		for (uint32_t j = 0; j < MERGE_AHEAD; j++) {
+			bool there = i + j < n_splits && scale[i + j] != 0.0f;
+
+			part[j] = there ? sums[(uint64_t)(i + j) * ATTN_D] : 0.0f;
+		}
+#pragma unroll
+		for (uint32_t j = 0; j < MERGE_AHEAD; j++)
+			value += part[j] * scale[min(i + j, (uint32_t)MERGE_BLOCK - 1)];
 	}
 	((bf16 *)op.o)[(t * op.n_q + head) * ATTN_D + column] =
 		__float2bfloat16(value / total * dev_sigmoid(__bfloat162float(*gate)));

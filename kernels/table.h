@@ -139,6 +139,8 @@
 	X(moe, plain, FORMATS_ANY, ORACLE, moe_cuda_plain_work, no_repack, one_kernel)   \
 	X(moe, groups, FORMATS_MMA, FAST, moe_cuda_groups_work, nvfp4_cuda_repack,       \
 		moe_cuda_groups_inner)                                                   \
+	X(moe, rings, 1u << WF_NVFP4, FAST, moe_cuda_rings_work, nvfp4_cuda_repack,      \
+		moe_cuda_rings_inner)                                                    \
 	X(sample, bins, FORMATS_ANY, ORACLE, sample_cuda_bins_work, no_repack, one_kernel)
 
 #endif

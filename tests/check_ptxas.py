@@ -31,6 +31,7 @@ HOT = (
 	"gdn_prep_kernel",
 	"gdn_steps_kernel",
 	"large_kernel",
+	"moe_rings_kernel",
 	"moe_route_cluster_kernel",
 	"moe_route_kernel",
 	"moe_route_spread_kernel",

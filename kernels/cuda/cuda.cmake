@@ -52,6 +52,15 @@ target_compile_options(wrong_test PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-O3 --Werro
 target_link_libraries(wrong_test PRIVATE baton_kernels)
 set_target_properties(wrong_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
+# A trace of every kernel of a process that it is preloaded into (tests/device/trace.c).
+find_path(BATON_CUPTI cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(BATON_CUPTI)
+  add_library(kernel_trace MODULE ${CMAKE_SOURCE_DIR}/tests/device/trace.c)
+  target_include_directories(kernel_trace SYSTEM PRIVATE ${BATON_CUPTI} ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(kernel_trace PRIVATE baton_flags ${CMAKE_DL_LIBS})
+  set_target_properties(kernel_trace PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endif()
+
 # Times of the same ops beside what the device could do at best.
 file(GLOB op_bench_srcs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/bench/op_*.c
   ${CMAKE_SOURCE_DIR}/tests/bench/op_*.cu)

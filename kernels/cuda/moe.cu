@@ -199,23 +199,23 @@ static struct two_products experts_of(const struct op_moe *op,
 }
 
 static struct two_products shared_of(
-	const struct op_moe *op, const struct moe_plan *plan, const bf16 *x)
+	const struct op_moe *op, const bf16 *x, uint32_t rows, bf16 *inner, float *part)
 {
 	struct product p = {
-		.y = plan->inner_shared,
+		.y = inner,
 		.x = x,
 		.x_stride = op->sh_gate->k,
 		.y_stride = op->sh_gate->n,
 		.w = *op->sh_gate,
 		.up = *op->sh_up,
 		.out = OUT_SWIGLU,
-		.n_rows = plan->rows,
+		.n_rows = rows,
 		.x_div = 1,
 	};
 	struct two_products both = {p, p};
 
-	p.y = plan->part_shared;
-	p.x = plan->inner_shared;
+	p.y = part;
+	p.x = inner;
 	p.x_stride = op->sh_down->k;
 	p.y_stride = op->sh_down->n;
 	p.w = *op->sh_down;
@@ -239,7 +239,23 @@ static void name_both(const struct two_products *both, uint32_t most, const char
 	product_inner(&both->out, most, prefix, names);
 }
 
-static struct kernel_shapes shapes_of(const struct op_moe *op)
+status moe_cuda_shared(struct stream *stream, const struct op_moe *op, const bf16 *x,
+	uint32_t rows, bf16 *inner, float *part, struct err *err)
+{
+	struct two_products both = shared_of(op, x, rows, inner, part);
+
+	return run_both(stream, &both, 0, "moe, shared expert", err);
+}
+
+void moe_cuda_shared_inner(
+	const struct op_moe *op, uint32_t rows, char names[KERNEL_NAMES_MAX])
+{
+	struct two_products both = shared_of(op, NULL, rows, NULL, NULL);
+
+	name_both(&both, 0, "shared, ", names);
+}
+
+struct kernel_shapes moe_cuda_shapes(const struct op_moe *op)
 {
 	struct kernel_shapes s = {};
 
@@ -255,7 +271,7 @@ static struct kernel_shapes shapes_of(const struct op_moe *op)
 static status run_slab(struct stream *stream, const struct op_moe *op, uint32_t first,
 	uint32_t rows, struct err *err)
 {
-	struct kernel_shapes shapes = shapes_of(op);
+	struct kernel_shapes shapes = moe_cuda_shapes(op);
 	struct moe_plan plan = plan_slab(rows, &shapes, op->work);
 	uint32_t hidden = shapes.hidden;
 	const bf16 *x = (const bf16 *)op->x + (uint64_t)first * hidden;
@@ -271,10 +287,9 @@ static status run_slab(struct stream *stream, const struct op_moe *op, uint32_t 
 	}
 	both = experts_of(op, &plan, x, ids);
 	st = run_both(stream, &both, plan.group_rows, "moe/groups", err);
-	if (st == ST_OK && op->sh_gate != NULL) {
-		both = shared_of(op, &plan, x);
-		st = run_both(stream, &both, 0, "moe/groups, shared", err);
-	}
+	if (st == ST_OK && op->sh_gate != NULL)
+		st = moe_cuda_shared(
+			stream, op, x, rows, plan.inner_shared, plan.part_shared, err);
 	if (st != ST_OK)
 		return st;
 	moe_sum<<<dim3(CEIL_DIV(hidden, (uint32_t)SUM_BLOCK), rows), SUM_BLOCK, 0,
@@ -291,23 +306,21 @@ extern "C" void moe_cuda_groups_inner(const void *arg, char names[KERNEL_NAMES_M
 {
 	static uint32_t nowhere[1];
 	const struct op_moe *op = (const struct op_moe *)arg;
-	struct kernel_shapes shapes = shapes_of(op);
+	struct kernel_shapes shapes = moe_cuda_shapes(op);
 	struct moe_plan plan = plan_slab(MIN(op->n_rows, MOE_SLAB), &shapes, nowhere);
 	struct two_products both = experts_of(op, &plan, NULL, nowhere);
 
 	name_both(&both, plan.group_rows,
 		plan.group_rows == 1 ? "unsorted, " : "experts, ", names);
-	if (op->sh_gate != NULL) {
-		both = shared_of(op, &plan, NULL);
-		name_both(&both, 0, "shared, ", names);
-	}
+	if (op->sh_gate != NULL)
+		moe_cuda_shared_inner(op, plan.rows, names);
 	if (op->n_rows > MOE_SLAB)
 		kernel_named(names, "slabs");
 }
 
 CUDA_KERNEL(moe, groups)
 {
-	struct kernel_shapes shapes = shapes_of(op);
+	struct kernel_shapes shapes = moe_cuda_shapes(op);
 	status st = moe_cuda_check(op, "moe/groups",
 		op->n_rows > 0 ? moe_cuda_groups_work(&shapes) : 0, err);
 

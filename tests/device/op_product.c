@@ -178,6 +178,41 @@ static void run_moe(struct op_test *t)
 	}
 }
 
+/* The shapes that moe/rings takes, with few experts: one and several rows of an expert,
+ * more than an entry holds (8; 16 beyond three choices per expert), and more rows than it
+ * takes. 0: a BF16 shared expert beside them, 1: one that is an entry too. */
+static void run_moe_rings(struct op_test *t)
+{
+	static const struct {
+		const char *name;
+		uint32_t hidden, n_experts, top_k, width, shared_width;
+	} kinds[] = {{"rings", 2048, 8, 2, 512, 512}, {"rings alone", 2048, 8, 2, 512, 0},
+		{"rings wide", 4096, 8, 2, 1024, 1024},
+		{"rings middle", 3072, 8, 2, 1024, 1024}};
+	static const uint32_t rows[] = {5, 17, 64, 256, 1, 12, 13, 129, 257};
+	struct kernel_shapes s = shapes_demo;
+
+	for (uint32_t i = 0; i < (op_test_small(t) ? 1 : COUNT(kinds)); i++) {
+		uint32_t n = op_test_small(t) ? 3 : i == 0 ? COUNT(rows) : 4;
+		struct op_case c = {.op = OP_moe,
+			.format = WF_NVFP4,
+			.shapes = &s,
+			.name = kinds[i].name};
+
+		s.hidden = kinds[i].hidden;
+		s.n_experts = kinds[i].n_experts;
+		s.top_k = kinds[i].top_k;
+		s.width = kinds[i].width;
+		s.shared_width = kinds[i].shared_width;
+		for (c.number = 0; c.number < 2; c.number++) {
+			for (uint32_t r = 0; r < n; r++) {
+				c.large = rows[r] > 17;
+				op_test_rows(t, &c, 0, rows[r]);
+			}
+		}
+	}
+}
+
 static void run_moe_tails(struct op_test *t)
 {
 	static const enum weight_format formats[] = {WF_BF16, WF_FP8};
@@ -194,7 +229,7 @@ static void run_moe_tails(struct op_test *t)
 		s.shared_width = 16;
 		each_count(t, &c);
 		/* More rows than are computed at a time. */
-		op_test_rows(t, &c, 0, 2051);
+		op_test_rows(t, &c, 0, 8195);
 		/* More groups than there are multiprocessors. */
 		s.n_experts = 64;
 		op_test_rows(t, &c, 0, 2048);
@@ -214,6 +249,10 @@ static void run_moe_large(struct op_test *t)
 		if (f == WF_NVFP4)
 			op_test_rows(t, &c, 0, 3);
 		c.large = true;
+		/* First with a shared expert in NVFP4, too. */
+		for (c.number = 1; f == WF_NVFP4 && c.number == 1; c.number = 0)
+			for (uint32_t i = 0; rows[i] <= 256; i++)
+				op_test_rows(t, &c, 0, rows[i]);
 		for (uint32_t i = 0; i < COUNT(rows); i++) {
 			/* Uploads of other formats take long. */
 			if (f == WF_NVFP4 || rows[i] == 1 || rows[i] == 16 ||
@@ -226,6 +265,7 @@ static void run_moe_large(struct op_test *t)
 static void run_moe_all(struct op_test *t)
 {
 	run_moe(t);
+	run_moe_rings(t);
 	run_moe_tails(t);
 	run_moe_large(t);
 }

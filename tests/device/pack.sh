@@ -11,8 +11,8 @@ limit_kib=35840
 # C library and run times of the compiler, whose newer ones there serve, too; driver, and
 # what the toolkit there has.
 have='^(libresolv|libgcc_s|libstdc\+\+|linux-vdso|ld-linux-x86-64|libc|libm|libpthread|librt|libdl|libcuda|libcudart|libcublas|libcublasLt|libnccl)\.so'
-programs="tests/op_test tests/op_bench tests/backend_test tests/wrong_test bin/baton-router bin/baton-prefill
-	bin/baton-decode bin/baton-logits"
+programs="tests/op_test tests/op_bench tests/backend_test tests/wrong_test tests/kernel_trace.so
+	bin/baton-router bin/baton-prefill bin/baton-decode bin/baton-logits"
 missing=0
 
 rm -rf "$dir.new"

@@ -7,13 +7,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void api_status_error(struct sink *out, const char *why)
+void api_status_error(struct sink *out, enum wire_ordered code, const char *why)
 {
 	struct json_out w;
 
 	json_out_init(&w, out);
 	json_open(&w, '{');
 	json_add_text(&w, "error", why);
+	json_add_u64(&w, "code", code);
 	json_close(&w);
 }
 
@@ -24,15 +25,6 @@ static void add_hex(struct json_out *w, const char *name, uint64_t v)
 
 	snprintf(text, sizeof(text), "%016" PRIx64, v);
 	json_add_text(w, name, text);
-}
-
-static const char *state_of(const struct worker_view *w)
-{
-	if (w->state == WORKER_LOST)
-		return "lost";
-	if (w->state == WORKER_SILENT)
-		return "silent";
-	return w->draining ? "draining" : "up";
 }
 
 /* Milliseconds are enough of a second. */
@@ -47,7 +39,7 @@ static void worker(struct json_out *w, const struct worker_view *v, uint64_t now
 	json_add_text(w, "id", v->id);
 	add_hex(w, "incarnation", v->incarnation);
 	json_add_text(w, "role", v->role == WIRE_PREFILL ? "prefill" : "decode");
-	json_add_text(w, "state", state_of(v));
+	json_add_text(w, "state", fleet_shown_name(fleet_shown(v)));
 	json_add_text(w, "gpus", v->gpus);
 	json_add_text(w, "transport", v->transport);
 	json_add_text(w, "version", v->build);

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "router/link.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ANSWER_BYTES_MAX (4u << 20)
@@ -18,13 +19,13 @@ static void answer(
 	link_send(rt, peer, MSG_answer, &m);
 }
 
-static void answer_error(
-	struct router *rt, struct bytes peer, uint64_t tag, const char *text)
+static void answer_error(struct router *rt, struct bytes peer, uint64_t tag,
+	enum wire_ordered code, const char *text)
 {
 	struct sink json;
 
 	sink_init(&json, 4096);
-	api_status_error(&json, text);
+	api_status_error(&json, code, text);
 	answer(rt, peer, tag, &json);
 	sink_release(&json);
 }
@@ -36,7 +37,7 @@ static void answer_status(struct router *rt, struct bytes peer, uint64_t tag)
 	sink_init(&json, ANSWER_BYTES_MAX);
 	api_status(rt, clock_ns(), &json);
 	if (json.full)
-		answer_error(rt, peer, tag, "the answer is too large");
+		answer_error(rt, peer, tag, ORDERED_REFUSED, "the answer is too large");
 	else
 		answer(rt, peer, tag, &json);
 	sink_release(&json);
@@ -65,11 +66,13 @@ static void pass_on(struct router *rt, struct bytes peer, const struct msg_ask *
 	struct msg_ask forward = {.what = m->what};
 
 	if (w == NULL) {
-		answer_error(rt, peer, m->tag, "no worker of this id is known");
+		answer_error(rt, peer, m->tag, ORDERED_UNKNOWN,
+			"no worker of this id is connected");
 		return;
 	}
 	if (a == NULL || peer.len > sizeof(a->peer)) {
-		answer_error(rt, peer, m->tag, "too many questions are open");
+		answer_error(
+			rt, peer, m->tag, ORDERED_REFUSED, "too many questions are open");
 		return;
 	}
 	*a = (struct router_ask){.tag = ++rt->last_ask,
@@ -88,7 +91,7 @@ void control_ask(struct router *rt, struct bytes peer, const struct msg_ask *m)
 	else if (bytes_eq(m->what, BYTES_STR("status")))
 		answer_status(rt, peer, m->tag);
 	else
-		answer_error(rt, peer, m->tag,
+		answer_error(rt, peer, m->tag, ORDERED_MALFORMED,
 			"a router answers 'status'; other questions need a worker's id");
 }
 
@@ -106,14 +109,103 @@ void control_answer(struct router *rt, const struct msg_answer *m)
 	}
 }
 
+/* ---- orders ---- */
+
+struct order {
+	struct worker_view *w;
+	bool force;
+	char text[256]; /* of the answer */
+};
+
+typedef enum wire_ordered order_fn(struct router *rt, struct order *o);
+
+static enum wire_ordered order_drain(struct router *rt, struct order *o)
+{
+	static const struct msg_drain m = {.deadline_ms = 0};
+	struct worker_view *w = o->w;
+	bool usable = w->state == WORKER_KNOWN && !w->draining;
+
+	if (w->ends) {
+		snprintf(o->text, sizeof(o->text),
+			"%s drains already, and its process ends then", w->id);
+		return ORDERED_REFUSED;
+	}
+	if (!o->force && !w->draining && fleet_usable(rt->fleet, w->role) == usable) {
+		snprintf(o->text, sizeof(o->text),
+			"%s is the last %s worker that takes work, without it requests "
+			"are refused: --force",
+			w->id, w->role == WIRE_PREFILL ? "prefill" : "decode");
+		return ORDERED_REFUSED;
+	}
+	fleet_told_to_drain(w);
+	link_send_worker(rt, w, MSG_drain, &m);
+	router_wake(rt);
+	return ORDERED_OBEYED;
+}
+
+static enum wire_ordered order_undrain(struct router *rt, struct order *o)
+{
+	static const struct msg_undrain m;
+
+	if (o->w->ends) {
+		snprintf(o->text, sizeof(o->text),
+			"the process of %s ends when it is drained, that cannot be "
+			"undone",
+			o->w->id);
+		return ORDERED_REFUSED;
+	}
+	link_send_worker(rt, o->w, MSG_undrain, &m);
+	return ORDERED_OBEYED;
+}
+
+static const struct {
+	const char *verb;
+	order_fn *fn;
+	bool takes_force;
+} orders[] = {
+	{"drain", order_drain, true},
+	{"undrain", order_undrain, false},
+};
+
+static enum wire_ordered obey(
+	struct router *rt, const struct msg_order *m, struct order *o)
+{
+	o->w = find_worker(rt, m->id);
+	o->force = bytes_eq(m->args, BYTES_STR("force"));
+	for (size_t i = 0; i < COUNT(orders); i++) {
+		enum wire_ordered code;
+
+		if (!bytes_eq(m->verb, bytes_of_str(orders[i].verb)) ||
+			(m->args.len > 0 && !(o->force && orders[i].takes_force)))
+			continue;
+		if (o->w == NULL) {
+			snprintf(o->text, sizeof(o->text),
+				"no worker of this id is connected");
+			return ORDERED_UNKNOWN;
+		}
+		code = orders[i].fn(rt, o);
+		if (code == ORDERED_OBEYED && o->w->broken) {
+			snprintf(o->text, sizeof(o->text), "%s cannot be reached",
+				o->w->id);
+			return ORDERED_REFUSED;
+		}
+		return code;
+	}
+	snprintf(o->text, sizeof(o->text),
+		"this router knows 'drain' (with 'force') and 'undrain'");
+	return ORDERED_MALFORMED;
+}
+
 void control_order(struct router *rt, struct bytes peer, const struct msg_order *m)
 {
-	static const char text[] = "orders are not supported by this version: stop a "
-				   "process with SIGTERM to drain it";
-	struct msg_ordered answer_no = {.code = 1, .text = BYTES_STR(text)};
+	struct order o = {.text = ""};
+	struct msg_ordered result = {.code = obey(rt, m, &o)};
 
-	log_info("order '%.*s' refused", (int)m->verb.len, (const char *)m->verb.at);
-	link_send(rt, peer, MSG_ordered, &answer_no);
+	result.text = bytes_of_str(o.text);
+	log_info("order '%.*s' for '%.*s' %s%s", (int)m->verb.len,
+		(const char *)m->verb.at, (int)m->id.len, (const char *)m->id.at,
+		result.code == ORDERED_OBEYED ? "obeyed" : "refused: ", o.text);
+	link_send(rt, peer, MSG_ordered, &result);
 }
 
 void control_turn(struct router *rt, uint64_t now_ns)
@@ -124,7 +216,7 @@ void control_turn(struct router *rt, uint64_t now_ns)
 		if (a->tag == 0 || now_ns - a->asked_ns < ANSWER_WAIT_NS)
 			continue;
 		answer_error(rt, (struct bytes){(const uint8_t *)a->peer, a->n_peer},
-			a->ctl_tag, "the worker did not answer in time");
+			a->ctl_tag, ORDERED_REFUSED, "the worker did not answer in time");
 		a->tag = 0;
 	}
 }

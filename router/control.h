@@ -7,14 +7,15 @@
  * and its answer is passed back. */
 void control_ask(struct router *rt, struct bytes peer, const struct msg_ask *m);
 void control_answer(struct router *rt, const struct msg_answer *m);
-/* Answered with code 1: this version obeys none. */
+/* `drain` (with `force` also the last worker of its role) and `undrain` are passed to the
+ * worker of the id. Answered at once: what becomes of it shows in `status`. */
 void control_order(struct router *rt, struct bytes peer, const struct msg_order *m);
 /* Questions whose worker did not answer are answered with an error. */
 void control_turn(struct router *rt, uint64_t now_ns);
 
 /* api_status.c: the state of the router and its workers as one JSON object. */
 void api_status(const struct router *rt, uint64_t now_ns, struct sink *out);
-/* {"error": TEXT} */
-void api_status_error(struct sink *out, const char *text);
+/* {"error": TEXT, "code": CODE} */
+void api_status_error(struct sink *out, enum wire_ordered code, const char *text);
 
 #endif

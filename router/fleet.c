@@ -183,7 +183,8 @@ static void fill(struct worker_view *w, struct bytes peer, int conn,
 	w->conn = conn;
 	w->role = (uint8_t)m->role;
 	w->state = WORKER_KNOWN;
-	w->draining = m->has_draining && m->draining != 0;
+	w->says_draining = w->draining = m->draining != 0;
+	w->told = w->drained = w->ends = false;
 	w->heard_ns = w->moved_ns = now_ns;
 	w->key = key_of(m->id, m->incarnation);
 	w->slots = (uint32_t)m->slots;
@@ -271,7 +272,11 @@ void fleet_beat(struct worker_view *w, const struct msg_beat *m, uint64_t now_ns
 	w->queued_tokens = m->queued_tokens;
 	w->n_routers = m->routers;
 	w->full = false;
-	w->draining = m->has_draining && m->draining != 0;
+	w->says_draining = m->draining != 0;
+	w->told = w->told && !w->says_draining;
+	w->draining = w->says_draining || w->told;
+	w->drained = w->says_draining && m->drained != 0;
+	w->ends = w->says_draining && m->ends != 0;
 	if (m->has_transport && m->transport.len > 0)
 		copy_text(w->transport, sizeof(w->transport), m->transport);
 	for (size_t i = 0; i < n; i++)
@@ -284,6 +289,35 @@ struct worker_view *fleet_find(struct fleet *f, const char *id, uint64_t incarna
 		if (f->w[i]->incarnation == incarnation && strcmp(f->w[i]->id, id) == 0)
 			return f->w[i];
 	return NULL;
+}
+
+void fleet_told_to_drain(struct worker_view *w)
+{
+	w->told = !w->says_draining;
+	w->draining = true;
+}
+
+enum fleet_shown fleet_shown(const struct worker_view *w)
+{
+	if (w->state == WORKER_LOST)
+		return SHOWN_lost;
+	if (w->state == WORKER_SILENT)
+		return SHOWN_silent;
+	if (!w->draining)
+		return SHOWN_up;
+	return w->drained ? SHOWN_drained : SHOWN_draining;
+}
+
+const char *fleet_shown_name(enum fleet_shown shown)
+{
+	static const char *const names[] = {
+#define X(name) #name,
+		FLEET_SHOWN_MAP(X)
+#undef X
+	};
+
+	assert(shown < SHOWN__COUNT);
+	return names[shown];
 }
 
 struct worker_view *fleet_tick(struct fleet *f, uint64_t now_ns)

@@ -23,6 +23,20 @@
 
 enum worker_state { WORKER_KNOWN, WORKER_SILENT, WORKER_LOST };
 
+/* What is shown of a worker. */
+#define FLEET_SHOWN_MAP(X)                                                               \
+	X(up)                                                                            \
+	X(draining)                                                                      \
+	X(drained)                                                                       \
+	X(silent)                                                                        \
+	X(lost)
+enum fleet_shown {
+#define X(name) SHOWN_##name,
+	FLEET_SHOWN_MAP(X)
+#undef X
+		SHOWN__COUNT
+};
+
 struct worker_view {
 	char id[FLEET_ID_MAX + 1];
 	uint64_t incarnation;
@@ -31,7 +45,10 @@ struct worker_view {
 	int conn;     /* connection of its last message */
 	uint8_t role; /* WIRE_PREFILL or WIRE_DECODE */
 	enum worker_state state;
-	bool draining;
+	bool draining; /* nothing is placed there */
+	bool told;     /* to drain, and it has not said yet that it does */
+	/* its own words, from hello and beats */
+	bool says_draining, drained, ends;
 	bool full;   /* it refused for want of room, and has not said anything since */
 	bool broken; /* a message to it could not be sent: to be declared lost */
 	bool kept;   /* its room is for a request that waits too long (dispatch.c) */
@@ -79,6 +96,11 @@ struct worker_view *fleet_heard(
 	struct fleet *f, struct bytes peer, int conn, uint64_t now_ns);
 void fleet_beat(struct worker_view *w, const struct msg_beat *m, uint64_t now_ns);
 struct worker_view *fleet_find(struct fleet *f, const char *id, uint64_t incarnation);
+/* It was told to drain: nothing is placed there from now on, whatever a beat says that
+ * was sent before it knew. */
+void fleet_told_to_drain(struct worker_view *w);
+enum fleet_shown fleet_shown(const struct worker_view *w);
+const char *fleet_shown_name(enum fleet_shown shown);
 
 /* Advance states. Returns a worker that was just lost by silence, or NULL; call until
  * NULL. The entry is valid until fleet_bury. */

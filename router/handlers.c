@@ -55,7 +55,7 @@ static status on_beat(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
 	const struct msg_beat *m = msg;
-	bool drained = from->w->draining;
+	bool said = from->w->says_draining;
 
 	if (m->incarnation != from->w->incarnation)
 		return err_set(err, ST_INVALID,
@@ -63,7 +63,7 @@ static status on_beat(
 			m->incarnation, from->w->incarnation);
 	fleet_beat(from->w, m, clock_ran_ns());
 	/* It waits for the word that nothing more is placed there. */
-	if (from->w->draining && !drained)
+	if (from->w->says_draining && !said)
 		link_beat(rt, from->w);
 	router_wake(rt);
 	return ST_OK;
@@ -88,7 +88,7 @@ static status on_drained(
 
 	(void)rt;
 	(void)err;
-	from->w->draining = true;
+	from->w->draining = from->w->drained = true;
 	log_info("worker %s is drained clean=%u", from->w->id, (unsigned)m->clean);
 	return ST_OK;
 }

@@ -226,27 +226,16 @@ static void put_worker(struct sink *out, const char *name, const struct worker_v
 	sink_fmt(out, "\",role=\"%s\"", w->role == WIRE_PREFILL ? "prefill" : "decode");
 }
 
-static const char *state_of(const struct worker_view *w)
-{
-	if (w->state == WORKER_LOST)
-		return "lost";
-	if (w->state == WORKER_SILENT)
-		return "silent";
-	return w->draining ? "draining" : "up";
-}
-
 static void put_worker_states(struct sink *out, const struct metrics_scene *s)
 {
-	static const char *const states[] = {"up", "draining", "silent", "lost"};
-
 	head(out, "baton_worker_state", "gauge", "1 for the state that a worker is in");
 	for (uint32_t i = 0; i < fleet_count(s->fleet); i++)
-		for (unsigned k = 0; k < COUNT(states); k++) {
+		for (unsigned k = 0; k < SHOWN__COUNT; k++) {
 			const struct worker_view *w = fleet_at(s->fleet, i);
 
 			put_worker(out, "baton_worker_state", w);
-			sink_fmt(out, ",state=\"%s\"} %d\n", states[k],
-				strcmp(states[k], state_of(w)) == 0);
+			sink_fmt(out, ",state=\"%s\"} %d\n", fleet_shown_name(k),
+				k == fleet_shown(w));
 		}
 }
 

@@ -38,7 +38,8 @@ HOME = {
     r"\bMHD_": ["router/http"],
     r"\buv_": ["common/loop/"],
     r"jansson\.h|\bjson_t\b": [],
-    r"\bjson_\w+\s*\(": ["common/base/json", "common/model/", "common/worker/report.c", "router/"],
+    r"\bjson_\w+\s*\(": ["common/base/json", "common/model/", "common/worker/report.c", "router/",
+                        "deploy/ctl/"],
     r"\b(set|new|use)locale\b": [],
     r"\butf8proc": ["common/model/"],
     r"\bXXH|xxhash": ["common/base/hash"],
@@ -53,7 +54,7 @@ HANDLERS = {
     "DECODE": _WORKER + ["decode-worker/"],
     "IMPORTER": ["common/xfer/peer.c"],
     "EXPORTER": ["common/xfer/exporter_msg.c"],
-    "CTL": [],  # no program of the tree
+    "CTL": ["deploy/ctl/talk.c"],
 }
 LINES_MAX = 800
 LINES_SOFT = 500

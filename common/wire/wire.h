@@ -71,6 +71,14 @@ enum wire_finish {
 		FINISH__COUNT
 };
 
+/* What a router makes of an order; obeyed: the worker was told. */
+enum wire_ordered {
+	ORDERED_OBEYED,
+	ORDERED_REFUSED,
+	ORDERED_MALFORMED, /* no such verb, or a word that it does not know */
+	ORDERED_UNKNOWN,   /* no worker of that id is connected */
+};
+
 /* Record elements: little-endian, no padding. */
 struct wire_token {
 	uint64_t seq;

@@ -136,6 +136,10 @@ static void beat(void *ctx)
 		.stats = {(const uint8_t *)w->stats.v, sizeof(w->stats.v)},
 		.has_draining = true,
 		.draining = !service_accepts(w),
+		.has_drained = true,
+		.drained = w->service.state == DRAINED,
+		.has_ends = true,
+		.ends = w->service.exits,
 		.has_queued = true,
 		.queued = load.queued,
 		.has_transport = w->transport[0] != 0,
@@ -230,6 +234,11 @@ bool routers_owe(const struct routers *s)
 void routers_drain(struct routers *s)
 {
 	s->drain_beat = s->beats + 1;
+	beat(s);
+}
+
+void routers_beat(struct routers *s)
+{
 	beat(s);
 }
 

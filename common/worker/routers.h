@@ -30,6 +30,8 @@ void routers_broadcast(struct routers *s, uint8_t type, const void *msg);
 uint32_t routers_live(const struct routers *s);
 /* Says to all that this worker drains; what they answer counts from here. */
 void routers_drain(struct routers *s);
+/* A beat now: what it says is waited for. */
+void routers_beat(struct routers *s);
 /* This router (any) may still send what it placed here before it knew of the drain. A
  * router that does not say what it placed owes nothing. */
 bool routers_owes(const struct routers *s, uint64_t incarnation);

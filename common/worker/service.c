@@ -38,6 +38,8 @@ static void begin(struct worker *w, uint64_t timeout_ms, const char *reason)
 	if (s->state == SERVING) {
 		s->state = DRAINING;
 		routers_drain(w->routers);
+	} else {
+		routers_beat(w->routers); /* it may end now */
 	}
 	log_info("draining reason='%s' timeout_ms=%llu", reason,
 		(unsigned long long)timeout_ms);
@@ -64,6 +66,7 @@ void service_undrain(struct worker *w)
 	*s = (struct service){.state = SERVING};
 	log_info("serving again");
 	notify_status("serving");
+	routers_beat(w->routers);
 }
 
 static void cut(struct worker *w, const char *why)

@@ -340,7 +340,8 @@ def test_drain_by_message_can_be_undone(rig):
         r.send(name, "drain", deadline_ms=0, migrate=0)
         r.until(lambda: (name, "drained", {"clean": 1}) in r.inbox, "drained")
         assert r.ask(name, "status")["state"] == "drained"
-        r.until(lambda: r.beats.get(name, {}).get("draining") == 1, "a beat that says so")
+        r.until(lambda: r.beats.get(name, {}).get("drained") == 1, "a beat that says so")
+        assert (r.beats[name]["draining"], r.beats[name]["ends"]) == (1, 0)
     request = r.prefill("p0", SHORT["prompt_ids"])
     assert r.take("rejected", request)["reason"] == wire.REJECT["DRAINING"]
     for name in ("p0", "d0"):

@@ -30,6 +30,12 @@ static const struct http_options defaults = {
 	.drain_s = 60,
 };
 
+uint64_t http_ran_ns(void)
+{
+	clock_look();
+	return clock_ran_ns();
+}
+
 void http_mark_ready(struct http_req *req)
 {
 	struct http *h = req->h;
@@ -73,6 +79,9 @@ static void on_turn(void *ctx)
 	MHD_UNSIGNED_LONG_LONG ms;
 	uint32_t before;
 
+	if (clock_slept(&h->slept_ns) > 0)
+		list_each (c, &h->conns, struct http_req, node)
+			http_conn_renew(c);
 	for (int i = 0; i < RUNS_PER_TURN; i++) {
 		resume_ready(h);
 		if (!h->must_run)
@@ -112,7 +121,7 @@ static unsigned places(const struct http *h)
 static void on_sweep(void *ctx)
 {
 	struct http *h = ctx;
-	uint64_t now = clock_ns();
+	uint64_t now = http_ran_ns();
 
 	list_each (c, &h->conns, struct http_req, node)
 		http_conn_sweep(c, now);

@@ -1,7 +1,6 @@
 /* What a handler does with a request: reading it, answering it whole or in pieces. */
 #include "router/http_impl.h"
 
-#include "common/base/clock.h"
 #include "common/base/mem.h"
 
 #include <assert.h>
@@ -270,7 +269,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
 	}
 	if (n > 0) {
 		compact(req);
-		req->progress_ns = clock_ns();
+		req->progress_ns = http_ran_ns();
 		return (ssize_t)n;
 	}
 	if (req->complete)
@@ -312,7 +311,7 @@ bool http_stream_write(struct http_req *req, struct bytes piece)
 		return false;
 	}
 	if (waiting == 0)
-		req->progress_ns = clock_ns();
+		req->progress_ns = http_ran_ns();
 	sink_put(&req->out, &len, sizeof(len));
 	sink_put(&req->out, piece.at, piece.len);
 	if (req->out.full) {

@@ -35,7 +35,7 @@ static void reset_request(struct http_req *req)
 	sink_release(&req->header_text);
 	memset(&req->phase, 0, sizeof(*req) - offsetof(struct http_req, phase));
 	req->phase = HTTP_IDLE;
-	req->since_ns = clock_ns();
+	req->since_ns = http_ran_ns();
 	sink_init(&req->body, req->h->o.body_max);
 	sink_init(&req->out, SIZE_MAX / 2);
 	sink_init(&req->header_text, req->h->o.header_max);
@@ -112,7 +112,7 @@ static void begin_request(struct http_req *req)
 {
 	reset_request(req);
 	req->phase = HTTP_HEAD;
-	req->begun_ns = req->since_ns;
+	req->begun_ns = clock_ns();
 	req->spoke = true;
 	make_id(req->id);
 }
@@ -424,12 +424,28 @@ static void note_slow(struct http_req *req)
 		req->conn, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)req->h->o.drain_s);
 }
 
+/* Its clock has no gaps. It begins to count when a limit is set where none was. */
+void http_conn_renew(struct http_req *req)
+{
+	unsigned limit_s = req->is_slow ? (unsigned)req->h->o.drain_s
+					: http_mhd_timeout_s(&req->h->o);
+
+	MHD_set_connection_option(req->conn, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+	MHD_set_connection_option(req->conn, MHD_CONNECTION_OPTION_TIMEOUT, limit_s);
+}
+
 static void time_out(struct http_req *req)
 {
 	struct http_fault f = {
 		408, "request_timeout", "The request did not arrive in time."};
 
 	http_conn_refuse(req, &f);
+}
+
+/* Of two moments of http_ran_ns; the earlier one may be ahead by what a gap took back. */
+static uint64_t between(uint64_t from_ns, uint64_t to_ns)
+{
+	return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
 /* A client that sends: silence is answered soon, a trickle when it falls behind. */
@@ -439,8 +455,8 @@ static void check_arrival(struct http_req *req, uint64_t now_ns)
 		req->h->o.read_s * NS_PER_S + req->body.len / HTTP_BYTES_PER_S * NS_PER_S;
 
 	/* While the request before it was answered, nothing was read. */
-	if (now_ns - MAX(req->heard_ns, req->since_ns) > HTTP_SILENCE_NS ||
-		now_ns - MAX(req->began_ns, req->since_ns) > patience_ns)
+	if (between(MAX(req->heard_ns, req->since_ns), now_ns) > HTTP_SILENCE_NS ||
+		between(MAX(req->began_ns, req->since_ns), now_ns) > patience_ns)
 		time_out(req);
 }
 
@@ -451,7 +467,7 @@ static void check_idle(struct http_req *req, uint64_t now_ns)
 
 	if (!req->spoke)
 		limit_ns = MIN(limit_ns, HTTP_SILENCE_NS);
-	if (now_ns - req->since_ns > limit_ns)
+	if (between(req->since_ns, now_ns) > limit_ns)
 		http_conn_cut(req, HTTP_CLIENT_GONE);
 }
 
@@ -466,7 +482,7 @@ static void check_handed(struct http_req *req, uint64_t now_ns)
 	if (req->complete && !req->streaming && !req->is_slow)
 		note_slow(req);
 	if (req->streaming && !req->suspended && req->out.len > req->out_at &&
-		now_ns - req->progress_ns > o->drain_s * NS_PER_S)
+		between(req->progress_ns, now_ns) > o->drain_s * NS_PER_S)
 		http_conn_cut(req, HTTP_NOT_READING);
 }
 
@@ -489,7 +505,7 @@ void http_conn_sweep(struct http_req *req, uint64_t now_ns)
 		check_arrival(req, now_ns);
 		break;
 	case HTTP_REFUSED:
-		if (now_ns - req->since_ns > HTTP_LINGER_NS ||
+		if (between(req->since_ns, now_ns) > HTTP_LINGER_NS ||
 			(req->dropping && !http_tap_drop(req)))
 			http_conn_cut(req, HTTP_CLIENT_GONE);
 		break;

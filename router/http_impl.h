@@ -43,7 +43,9 @@ struct http_req {
 	bool suspended;
 	bool watching;
 	struct loop_fd *watch; /* NULL until first needed */
-	uint64_t since_ns;     /* begin of the phase (IDLE, HEAD, REFUSED) */
+	/* of http_ran_ns, like heard, began and progress: begin of the phase (IDLE, HEAD,
+	 * REFUSED) */
+	uint64_t since_ns;
 	struct http_head head; /* what was read */
 	struct http_fault fault;
 	bool faulty;   /* what comes next is to be refused with `fault` */
@@ -98,6 +100,7 @@ struct http {
 	uint16_t port;
 	uint32_t n_leaving;  /* of conns: closed for want of room */
 	uint32_t n_requests; /* given to the handler and not ended */
+	uint64_t slept_ns;   /* what is known of it (clock_slept) */
 	bool must_run;
 	bool quiesced;
 	bool stopping;
@@ -114,6 +117,9 @@ void http_listen_close(struct http *h);
 
 /* http.c: silence after which libmicrohttpd closes; our own limits come first. */
 unsigned http_mhd_timeout_s(const struct http_options *o);
+/* Time in which this process ran (clock.h): what is judged by it is also stamped by it,
+ * so that a client is not blamed for our own sleep. */
+uint64_t http_ran_ns(void);
 /* Look at req in this turn. */
 void http_mark_ready(struct http_req *req);
 
@@ -139,6 +145,8 @@ void http_conn_cut(struct http_req *req, enum http_loss why);
 void http_conn_lost(struct http_req *req, enum http_loss why);
 /* Time limits of one connection. */
 void http_conn_sweep(struct http_req *req, uint64_t now_ns);
+/* This process slept: libmicrohttpd's own limit begins anew. */
+void http_conn_renew(struct http_req *req);
 /* Nothing to say for now: until http_mark_ready, or the client's end. From a callback
  * of libmicrohttpd only. */
 void http_conn_suspend(struct http_req *req);

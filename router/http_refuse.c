@@ -2,7 +2,6 @@
  * answers are error JSON like all others. */
 #include "router/http_impl.h"
 
-#include "common/base/clock.h"
 #include "router/api_out.h"
 
 #include <errno.h>
@@ -123,7 +122,7 @@ void http_refuse_raw(
 	int n;
 
 	req->phase = HTTP_REFUSED;
-	req->since_ns = clock_ns();
+	req->since_ns = http_ran_ns();
 	req->dropping = true;
 	/* First: the error may need the memory that the body took. */
 	sink_release(&req->body);

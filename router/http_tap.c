@@ -5,8 +5,6 @@
  * looked at (http_head.h) and handed on as it came, or answered and not handed on. */
 #include "router/http_impl.h"
 
-#include "common/base/clock.h"
-
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -58,7 +56,7 @@ static ssize_t read_some(struct http_req *req, void *buf, size_t len)
 		n = recvfrom(req->fd, buf, len, 0, NULL, NULL);
 		if (n <= 0)
 			return n;
-		req->heard_ns = clock_ns();
+		req->heard_ns = http_ran_ns();
 		if (http_head_is_idle(&req->head))
 			req->began_ns = req->heard_ns;
 		if (http_head_feed(&req->head, buf, (size_t)n, &begin, &req->fault))

@@ -12,14 +12,17 @@ import http.client
 import json
 import pathlib
 import random
+import re
 import signal
+import socket
 import tempfile
 import threading
 import time
 
 import pytest
 
-from cluster import CONVERSATIONS, Cluster, Stream, generate_body, wait_for
+from cluster import CONVERSATIONS, ROOT, Cluster, Stream, free_port, generate_body, wait_for
+from lone_router import Router
 
 IN_FLIGHT = 8
 # Prompts of one page and of several, answers of one page and of several.
@@ -145,6 +148,40 @@ def test_a_pause_costs_no_capacity_and_no_wrong_answer(build, tmp_path, replays)
             seen = pause(c, names, QUICK_PAUSE, QUICK_BACK, seed)
             print(target, seen)
             check(seen, names, QUICK_PAUSE)
+
+
+ANSWER_WORDS = 800_000  # /tokenize answers several times what a socket holds
+
+
+def test_a_router_that_slept_blames_neither_a_slow_reader_nor_its_own_loop(build, runtime):
+    """A whole answer half read, whose reader may pause for less than the router sleeps, and a
+    health probe whose thread may wake before the loop does."""
+    probe = free_port()
+    r = Router(build, runtime, ROOT / "deploy/demo-model", "--stream-drain-s=3", f"--probe-port={probe}")
+    try:
+        body = json.dumps({"prompt": "word " * ANSWER_WORDS, "return_token_strs": True})
+        s = socket.socket()
+        s.settimeout(30)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        s.connect(("127.0.0.1", r.port))
+        s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+                  % (len(body), body.encode()))
+        data = s.recv(1 << 16)
+        time.sleep(0.6)  # it was seen to be slow
+        r.process.send_signal(signal.SIGSTOP)
+        asks = socket.create_connection(("127.0.0.1", probe), timeout=30)
+        asks.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(5.5)
+        r.process.send_signal(signal.SIGCONT)
+        assert asks.recv(4096).startswith(b"HTTP/1.1 200 ")
+        time.sleep(0.5)
+        while part := s.recv(1 << 20):
+            data += part
+        head, _, answer = data.partition(b"\r\n\r\n")
+        length = int(re.search(rb"Content-Length: (\d+)", head)[1])
+        assert len(answer) == length and json.loads(answer)["count"] > ANSWER_WORDS / 2
+    finally:
+        r.close()
 
 
 # ---- the campaign ----

@@ -11,6 +11,7 @@
 #include "unit/xfer/pair.h"
 #include <fcntl.h>
 #include <inttypes.h>
+#include <semaphore.h>
 
 /* Sixteen pulls of three work items each. */
 struct crowd {
@@ -33,6 +34,45 @@ static void note_one_of_crowd(void *ctx, const struct pull_result *r)
 					c->t->d.importer->pulls[i].result.bytes);
 	}
 	c->result[c->n_done++] = *r;
+}
+
+/* Jobs that hold threads of the pool until they are let go. */
+#define POOL_THREADS 4u
+struct holdup {
+	sem_t go;
+	uint32_t n_over;
+};
+
+static void hold_up(void *ctx)
+{
+	struct holdup *h = ctx;
+
+	while (sem_wait(&h->go) < 0)
+		;
+}
+
+static void held_up(void *ctx)
+{
+	struct holdup *h = ctx;
+
+	h->n_over++;
+}
+
+static bool nothing_is_held_up(void *ctx)
+{
+	const struct holdup *h = ctx;
+
+	return h->n_over == POOL_THREADS;
+}
+
+static bool all_are_queued(void *ctx)
+{
+	const struct crowd *c = ctx;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < IMPORTER_PULLS_MAX; i++)
+		n += c->t->d.importer->pulls[i].state == PULL_COPYING;
+	return n == 16;
 }
 
 static bool crowd_done(void *ctx)
@@ -63,11 +103,15 @@ static void concurrent_pulls_take_turns(void **state)
 {
 	struct pair *t = *state;
 	struct crowd *c = test_calloc(1, sizeof(*c));
+	struct holdup h = {0};
 	uint64_t handle;
 	struct err err;
 
 	one_pull(t, 1, 1, false); /* the link is open: all claims go out together */
 	c->t = t;
+	sem_init(&h.go, 0, 0);
+	for (uint32_t i = 0; i < POOL_THREADS; i++)
+		assert_int_equal(ST_OK, loop_work(t->loop, hold_up, held_up, &h));
 	for (uint32_t i = 0; i < 16; i++) {
 		uint64_t lease = grant_blank(&t->p, &c->src[i], 64);
 		struct pull what;
@@ -79,7 +123,16 @@ static void concurrent_pulls_take_turns(void **state)
 			err);
 	}
 	assert_int_equal(16, importer_pulls(t->d.importer));
+	/* All wait in the queue when one thread begins to serve it: what is done when
+	 * depends on the order alone. */
+	assert_true(loop_until(t->loop, all_are_queued, c, 60000));
+	assert_int_equal(0, c->n_done);
+	sem_post(&h.go);
 	assert_true(loop_until(t->loop, crowd_done, c, 60000));
+	for (uint32_t i = 1; i < POOL_THREADS; i++)
+		sem_post(&h.go);
+	assert_true(loop_until(t->loop, nothing_is_held_up, &h, 60000));
+	sem_destroy(&h.go);
 	for (uint32_t i = 0; i < 16; i++) {
 		assert_int_equal(ST_OK, c->result[i].code);
 		assert_int_equal(place_bytes(&t->d, &c->dst[i]), c->result[i].bytes);

@@ -148,11 +148,8 @@ class Cluster:
         return len(os.listdir(f"/proc/{self.pid(name)}/fd"))
 
     def go(self, phase):
-        """End a pause at a fault point."""
+        """End a pause at a fault point, for good."""
         (self.runtime / f"fault.{phase}.go").write_text("")
-
-    def stop_going(self, phase):
-        (self.runtime / f"fault.{phase}.go").unlink(missing_ok=True)
 
     # HTTP
     def request(self, method, path, body=None, headers=None, timeout=60):

@@ -30,11 +30,11 @@ def holdings(c):
     return out
 
 
-def settle(c, before, seconds=2.0):
+def settle(c, before, seconds=2.0, only=dict):
     """Everything is back where it was within `seconds`; prints both."""
     deadline = time.monotonic() + seconds + 0.6  # a beat may be half a second old
     while True:
-        now = holdings(c)
+        now = only(holdings(c))
         if now == before or time.monotonic() > deadline:
             break
         time.sleep(0.05)
@@ -66,24 +66,34 @@ PAUSES = {
 }
 
 
+def without_descriptors(held):
+    return {k: v for k, v in held.items() if not k.startswith("descriptors ")}
+
+
+@pytest.fixture(scope="module")
+def warmed(build, tmp_path_factory):
+    """What a cluster without faults holds after one request."""
+    with Cluster(tmp_path_factory.mktemp("warmed"), build) as c:
+        warm(c)
+        return holdings(c)
+
+
 @pytest.mark.parametrize("when", PAUSES)
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_gives_everything_back(build, tmp_path, when, stream):
+def test_a_client_that_leaves_gives_everything_back(build, tmp_path, warmed, when, stream):
     who, phase = PAUSES[when]
     flags = {("prefill_flags" if who == "p0" else "decode_flags"): f"--debug-fault pause@{phase}"}
     with Cluster(tmp_path, build, **flags) as c:
-        c.go(phase)
-        warm(c)
-        c.stop_going(phase)
-        before = holdings(c)
+        idle = without_descriptors(warmed)
+        settle(c, idle, only=without_descriptors)  # the workers' first beats
         s = cut_request(c, "/v1/completions", generate_body(COUNT, prompt=COUNT["prompt_ids"], stream=stream))
         wait_for(lambda: c.metric("baton_worker_fault_hits_total", worker=who) > 0, 5)
-        time.sleep(0.3)
+        wait_for(lambda: without_descriptors(holdings(c)) != idle, 5)  # it is held there
         s.close()
-        settle(c, before)
-        c.go(phase)
+        settle(c, idle, only=without_descriptors)
+        c.go(phase)  # for good: the pause has held one request, the first
         assert answers(c)
-        settle(c, before)
+        settle(c, warmed)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -13,7 +13,9 @@ MUST_CHECK status model_config_read_mlp(
 
 /* Members that would change the forward pass and are not built. */
 MUST_CHECK status model_config_check_members(const struct json *object, struct err *err);
-/* Names in one log line what no table knows, and values that contradict each other. */
+/* Members of the root and of its text_config that no table knows. */
+void model_config_list_unknown(const struct json *root, struct sink *out);
+/* Names them in one log line. */
 void model_config_tell_unknown(const struct json *root, const char *path);
 
 #endif

@@ -197,13 +197,18 @@ static void add_unknown(const struct json *object, struct sink *out)
 	}
 }
 
+void model_config_list_unknown(const struct json *root, struct sink *out)
+{
+	add_unknown(root, out);
+	add_unknown(json_given(root, "text_config"), out);
+}
+
 void model_config_tell_unknown(const struct json *root, const char *path)
 {
 	struct sink out;
 
 	sink_init(&out, 1000);
-	add_unknown(root, &out);
-	add_unknown(json_given(root, "text_config"), &out);
+	model_config_list_unknown(root, &out);
 	if (out.len > 0)
 		log_info("%s: members that are not known and not read: %s%s", path,
 			sink_cstr(&out), out.full ? ", ..." : "");

@@ -4,7 +4,7 @@
 #include "common/base/log.h"
 #include "common/model/json_field.h"
 #include "common/model/json_file.h"
-#include "common/model/weights_impl.h"
+#include "common/model/quant_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,23 +13,28 @@
 #define FILE_BYTES_MAX ((uint64_t)16 << 20)
 #define PATH_BYTES     4096
 
-/* Names of what the tensors can hold, and the number of weights that share a scale (0: a
- * whole row or tensor). One format has several names. Algorithms that change activations
- * or rotate (AWQ, SVDQuant) are not among them. */
-static const struct {
-	const char *name;
-	uint32_t group;
-} algorithms[] = {
-	{"NVFP4", NVFP4_GROUP},
-	{"W4A16_NVFP4", NVFP4_GROUP},
-	{"FP8", 0},
-	{"FP8_PER_CHANNEL_PER_TOKEN", 0},
-	{"FP8_PB_WO", FP8_BLOCK},
-	{"FP8_PB_REAL", FP8_BLOCK},
-	{"FP8_BLOCK_SCALES", FP8_BLOCK},
-	{"MIXED_PRECISION", 0},
-	{"NO_QUANT", 0},
+/* Names of what the tensors can hold; one format has several. Algorithms that change
+ * activations or rotate (AWQ, SVDQuant) are not among them. */
+static const struct quant_algorithm algorithms[] = {
+	{"NVFP4", NVFP4_GROUP, KIND_NVFP4},
+	{"W4A16_NVFP4", NVFP4_GROUP, KIND_NVFP4},
+	{"FP8", 0, KIND_FP8},
+	{"FP8_PER_CHANNEL_PER_TOKEN", 0, KIND_FP8},
+	{"FP8_PB_WO", FP8_BLOCK, KIND_BLOCK},
+	{"FP8_PB_REAL", FP8_BLOCK, KIND_BLOCK},
+	{"FP8_BLOCK_SCALES", FP8_BLOCK, KIND_BLOCK},
+	{"MIXED_PRECISION", 0, KIND_ANY},
+	{"NO_QUANT", 0, KIND_PLAIN},
 };
+
+const struct quant_algorithm *quant_algorithm_find(const struct json *name)
+{
+	for (size_t i = 0; i < COUNT(algorithms); i++) {
+		if (json_equals(name, algorithms[i].name))
+			return &algorithms[i];
+	}
+	return NULL;
+}
 
 static const char *const methods[] = {
 	"modelopt", "modelopt_fp4", "compressed-tensors", "fp8"};
@@ -63,26 +68,22 @@ static status check_algorithm(
 	const struct json *algo = json_given(object, "quant_algo");
 	const struct json *group = json_given(object, "group_size");
 	char field[160] = "quant_algo", why[80];
-	uint32_t want = UINT32_MAX;
+	const struct quant_algorithm *a = quant_algorithm_find(algo);
 	int64_t is;
 
 	if (layer != NULL)
 		snprintf(field, sizeof(field), "quantized_layers %.100s: quant_algo",
 			(const char *)layer->at);
-	for (size_t i = 0; i < COUNT(algorithms) && algo != NULL; i++) {
-		if (json_equals(algo, algorithms[i].name))
-			want = algorithms[i].group;
-	}
-	if (algo != NULL && want == UINT32_MAX)
+	if (algo != NULL && a == NULL)
 		return json_field_refuse(err, field, algo,
 			"is not supported; known are NVFP4, W4A16_NVFP4, FP8, "
 			"FP8_PB_WO, FP8_BLOCK_SCALES and MIXED_PRECISION");
-	if (group == NULL || algo == NULL || want == 0)
+	if (group == NULL || a == NULL || a->group == 0)
 		return ST_OK;
-	if (json_i64(group, &is) && is == want)
+	if (json_i64(group, &is) && is == a->group)
 		return ST_OK;
-	snprintf(why, sizeof(why), "the tensors of %s have groups of %u", json_text(algo),
-		want);
+	snprintf(why, sizeof(why), "the tensors of %s have groups of %u", a->name,
+		a->group);
 	if (layer != NULL)
 		snprintf(field, sizeof(field), "quantized_layers %.100s: group_size",
 			(const char *)layer->at);
@@ -179,13 +180,8 @@ status quant_config_check(const struct json *q, struct err *err)
 	return ST_OK;
 }
 
-static void tell_harmless(const struct json *q, const char *path)
+void quant_config_list_unknown(const struct json *q, struct sink *out)
 {
-	bool kv = json_given(q, "kv_cache_scheme") != NULL ||
-		  json_given(q, "kv_cache_quant_algo") != NULL;
-	struct sink out;
-
-	sink_init(&out, 1000);
 	json_each_member(name, q)
 	{
 		size_t i = 0;
@@ -193,9 +189,19 @@ static void tell_harmless(const struct json *q, const char *path)
 		while (i < COUNT(known) && !json_equals(name, known[i]))
 			i++;
 		if (i == COUNT(known))
-			sink_fmt(&out, "%s%.60s", out.len > 0 ? ", " : "",
+			sink_fmt(out, "%s%.60s", out->len > 0 ? ", " : "",
 				(const char *)name->at);
 	}
+}
+
+static void tell_harmless(const struct json *q, const char *path)
+{
+	bool kv = json_given(q, "kv_cache_scheme") != NULL ||
+		  json_given(q, "kv_cache_quant_algo") != NULL;
+	struct sink out;
+
+	sink_init(&out, 1000);
+	quant_config_list_unknown(q, &out);
 	if (kv)
 		log_info("%s: its scheme for the KV cache is not used: the cache holds "
 			 "the type that the worker's flags say",
@@ -207,7 +213,25 @@ static void tell_harmless(const struct json *q, const char *path)
 	sink_release(&out);
 }
 
+static status check_object(void *ctx, const struct json *q, const char *path,
+	const char *member, struct err *err)
+{
+	const bool *tell = ctx;
+	status st = quant_config_check(q, err);
+
+	if (st != ST_OK)
+		return err_wrap(err, "%s: %s", path, member);
+	if (*tell)
+		tell_harmless(q, path);
+	return ST_OK;
+}
+
 status quant_config_check_dir(const char *dir, bool tell, struct err *err)
+{
+	return quant_config_each(dir, check_object, &tell, err);
+}
+
+status quant_config_each(const char *dir, quant_visit *visit, void *ctx, struct err *err)
 {
 	static const struct {
 		const char *file, *member;
@@ -227,15 +251,13 @@ status quant_config_check_dir(const char *dir, bool tell, struct err *err)
 		if (st != ST_OK)
 			return st;
 		q = json_given(file.doc.values, places[i].member);
-		if (q != NULL && !json_is(q, JSON_OBJECT))
+		if (q != NULL && !json_is(q, JSON_OBJECT)) {
 			st = json_field_refuse(
 				err, places[i].member, q, "must be an object");
-		if (q != NULL && st == ST_OK)
-			st = quant_config_check(q, err);
-		if (st != ST_OK)
-			err_wrap(err, "%s: %s", path, places[i].member);
-		else if (tell && q != NULL)
-			tell_harmless(q, path);
+			st = err_wrap(err, "%s", path);
+		} else if (q != NULL) {
+			st = visit(ctx, q, path, places[i].member, err);
+		}
 		json_file_release(&file);
 		if (st != ST_OK)
 			return st;

@@ -180,6 +180,8 @@ status weights_open(struct weights **out, const struct model_config *config,
 		st = place_tensor(w, i, err);
 	if (st == ST_OK)
 		st = resolve_all(w, err);
+	if (st == ST_OK)
+		st = quant_config_match(w, dir, rank == 0, err);
 	if (st != ST_OK)
 		goto out;
 	if (rank == 0)

@@ -171,6 +171,9 @@ struct weights {
 
 const struct piece *weights_piece(
 	const struct weights *w, enum module module, uint32_t layer, uint32_t expert);
+/* The first tensor of a module of a layer, or NULL. */
+const struct st_tensor *weights_tensor(
+	const struct weights *w, enum module m, uint32_t layer);
 struct entry *weights_entry(
 	const struct weights *w, enum weight_role role, uint32_t layer);
 enum where role_where(enum weight_role role);

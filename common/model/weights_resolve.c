@@ -72,6 +72,12 @@ static const struct st_tensor *any_of_module(
 	return t;
 }
 
+const struct st_tensor *weights_tensor(
+	const struct weights *w, enum module m, uint32_t layer)
+{
+	return any_of_module(w, m, layer);
+}
+
 static void show_shape(char *to, size_t cap, const uint64_t *dim, uint32_t n)
 {
 	size_t at = 0;

@@ -364,6 +364,23 @@ def _(m):
     (m.folder / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "W4A8_AWQ"}}))
 
 
+@row("groups of the tensors, not those that are said", "config.json: quantization_config", "tensor " + GATE,
+     "one scale for 16 weights", "group_size", "32")
+def _(m):
+    to_nvfp4(GATE)(m.tensors)
+    m.config["quantization_config"] = {"quant_method": "modelopt", "group_size": 32}
+    m.write()
+
+
+@row("blocks of the tensors, not those that are said of a layer", "hf_quant_config.json: quantization", "tensor " + QKV,
+     "one scale for 128 weights", "group_size", "64")
+def _(m):
+    to_fp8(QKV, "weight_scale_inv", ["F32", [8, 1], struct.pack("<f", 1) * 8])(m.tensors)
+    m.write()
+    (m.folder / "hf_quant_config.json").write_text(json.dumps({"quantization": {
+        "quantized_layers": {"model.layers.0.linear_attn.in_proj_qkv": {"group_size": 64}}}}))
+
+
 json_row("NaN where a number is read", CONFIG, text("rms_norm_eps", float("nan")), "rms_norm_eps NaN", "(line 1)")
 json_row("Infinity where an integer is read", CONFIG, text("head_dim", float("inf")), "head_dim Infinity")
 json_row("no hidden_size", CONFIG, without("hidden_size"), "hidden_size is missing")
@@ -403,7 +420,7 @@ json_row("negative token id", TOKENIZER, vocabulary("zz", -1), "model.vocab", "z
 json_row("token id beyond bounds", TOKENIZER, vocabulary("zz", 1 << 40), "model.vocab", "zz")
 json_row("one id for two tokens", TOKENIZER, vocabulary("zz", 5), "model.vocab", "id 5 twice")
 json_row("a merge of unknown parts", TOKENIZER, lambda t: t["model"].update(merges=[["qq", "zz"]]), "merges")
-json_row("a merge of one part", TOKENIZER, lambda t: t["model"].update(merges=["ab"]), "merges")
+json_row("a merge of one part", TOKENIZER, lambda t: t["model"].update(merges=["ab"]), "merges[0]")
 json_row("no merges", TOKENIZER, lambda t: (t["model"]["vocab"].update({"he": 300, "ll": 301}), t["model"].pop("merges")) and None, "merges")
 json_row("empty merges", TOKENIZER, lambda t: t["model"]["vocab"].update({"he": 300, "ll": 301}),
          "model.merges: its 0 entries make 0 of the 2 longer tokens", 'token 300 "he"')
@@ -491,7 +508,37 @@ def python_wrote(m):
     m.tokenizer_config["model_max_length"] = 1000000000000000019884624838656
 
 
+def says(m, **members):
+    m.config["quantization_config"] = {"quant_method": "modelopt", "ignore": ["lm_head"], **members}
+
+
+def all_nvfp4(m):
+    says(m, quant_algo="NVFP4", group_size=16)
+
+
+def one_layer_fp8(m):
+    to_nvfp4(GATE)(m.tensors)
+    says(m, quant_algo="MIXED_PRECISION",
+         quantized_layers={"model.layers.0.mlp.shared_expert.gate_proj": {"quant_algo": "FP8"}})
+
+
+def excluded_and_nvfp4(m):
+    to_nvfp4(GATE)(m.tensors)
+    says(m, quant_algo="NVFP4", ignore=["lm_head", "re:.*layers.*"])
+
+
+def as_said(m):
+    to_nvfp4(GATE)(m.tensors)
+    says(m, quant_algo="MIXED_PRECISION", quantized_layers={GATE.removesuffix(".weight"): {"quant_algo": "NVFP4", "group_size": 16}})
+
+
+STORED_OTHERWISE = "stored otherwise than it says"
+
+
 @pytest.mark.parametrize("change, notice", [
+    (all_nvfp4, f"quantization_config says NVFP4 of tensor {QKV}, which is BF16; "),
+    (one_layer_fp8, f"quantization_config says FP8 of tensor {GATE}, which is NVFP4; 1 matrices are {STORED_OTHERWISE}"),
+    (excluded_and_nvfp4, f"says no quantisation of tensor {GATE}, which is NVFP4; 1 matrices are {STORED_OTHERWISE}"),
     (beside, "rope_theta is 1e+07 in rope_parameters and 500000 beside it: 1e+07 is used"),
     (announce, "announces a head for drafts, and there is no tensor mtp.fc.weight"),
     (half, "of its tensors are missing: mtp.fc.weight, mtp.pre_fc_norm_embedding.weight"),
@@ -511,6 +558,25 @@ def test_what_is_odd_and_harmless_starts_with_one_notice(change, notice, rig, tm
     assert w.log().count(notice) == 1, w.log()
     w.kill(signal.SIGTERM)
     assert w.exit_code() == 0
+
+
+def test_a_quantisation_that_says_what_is_stored_starts_without_a_notice(rig, tmp_path):
+    m = SmallModel(tmp_path / "m")
+    as_said(m)
+    m.write()
+    w = rig.worker("prefill", "p0", model=m.folder, max_model_len=128, kv_pages=9)
+    assert STORED_OTHERWISE not in w.log()
+    w.kill(signal.SIGTERM)
+    assert w.exit_code() == 0
+
+
+@pytest.mark.parametrize("member", ["top_p", "temperature", "repetition_penalty"])
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e400"])
+def test_the_router_refuses_defaults_that_no_request_could_have(member, value, build, runtime, tmp_path):
+    m = SmallModel(tmp_path / "m")
+    m.write()
+    (m.folder / "generation_config.json").write_text(f'{{"eos_token_id": [258, 256],\n"{member}": {value}}}')
+    check_refused(start(build, runtime, m.folder, "router"), ["generation_config.json", f"{member} {value}", "(line 2)"])
 
 
 @pytest.mark.asan

@@ -1,6 +1,10 @@
 // layers: base model
 /* Any bytes as config.json. A config that is accepted is consistent, and every slice
- * of it that weights_check_ranks allows lies inside its matrix. */
+ * of it that weights_check_ranks allows lies inside its matrix. What it says of its own
+ * quantisation is accepted or refused with a text, and then says one thing of a module.
+ */
+#include "common/model/json_file.h"
+#include "common/model/quant_impl.h"
 #include "common/model/weights_impl.h"
 
 #include <assert.h>
@@ -38,10 +42,35 @@ static void check_ranks(const struct model_config *c, uint32_t n_ranks)
 	}
 }
 
+static void check_quant(const uint8_t *data, size_t size)
+{
+	static const char *const modules[] = {"lm_head",
+		"model.language_model.layers.3.mlp.experts.0.gate_proj",
+		"model.layers.12.self_attn.q_proj"};
+	struct json_file file;
+	const struct json *q;
+	struct err err = {0};
+
+	if (json_file_parse(&file, (struct bytes){data, size}, &err) != ST_OK)
+		return;
+	q = json_given(file.doc.values, "quantization_config");
+	if (quant_config_check(q, &err) != ST_OK)
+		assert(err.text[0] != 0);
+	for (size_t i = 0; i < COUNT(modules) && json_is(q, JSON_OBJECT); i++) {
+		struct quant_said s = quant_said_of(q, modules[i]);
+
+		assert(s.group >= 0 && s.kinds != 0);
+		assert(s.kinds == KIND_ANY || s.word[0] != 0);
+	}
+	json_file_release(&file);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct model_config c;
 	struct err err;
+
+	check_quant(data, size);
 
 	if (model_config_parse(&c, (struct bytes){data, size}, &err) != ST_OK) {
 		assert(err.text[0] != 0);

@@ -1,8 +1,10 @@
 """Checkpoint folders as other tools write them, each with one peculiarity of the demo model: the
 same logits as the model it was made from, or a refusal that names file and member."""
+import fnmatch
 import json
 import math
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -97,8 +99,23 @@ def fp8_head(algorithm):
             f.edit(file, lambda v, m=member, s=spelling: v[m].update(
                 quant_algo="MIXED_PRECISION",
                 quantized_layers={"mtp.layers.0.mlp.experts": {"quant_algo": s, "group_size": 128},
-                                  "model.language_model.layers.0.mlp.experts": {"quant_algo": "NVFP4", "group_size": 16}}))
+                                  **{f"model.language_model.layers.{i}.mlp.experts": {"quant_algo": "NVFP4", "group_size": 16}
+                                     for i in range(8)}}))
     return change
+
+
+def store_fp8_head(f, scale):
+    """The experts of the head as matrices of 8 bits with one block each, their scales under this name."""
+    for name in [n for n in f.tensors if n.startswith("mtp.layers.0.mlp.experts.")]:
+        dtype, (n, rows, cols), _ = f.tensors.pop(name)
+        assert dtype == "BF16"
+        parts = [("gate_proj", rows // 2), ("up_proj", rows // 2)] if "gate_up" in name else [("down_proj", rows)]
+        for expert in range(n):
+            for part, count in parts:
+                stem = f"mtp.layers.0.mlp.experts.{expert}.{part}."
+                f.tensors[stem + "weight"] = ("F8_E4M3", [count, cols], b"\x38" * (count * cols))
+                f.tensors[stem + scale] = ("F32", [1, 1], struct.pack("<f", 1))
+    f.save()
 
 
 def drop(*starts):
@@ -162,12 +179,53 @@ def test_a_pruned_trunk_serves_beside_a_wide_head(build, bf16, tmp_path):
     assert close(got, run(build, none.path, tmp_path / "want")[2])
 
 
-@pytest.mark.parametrize("algorithm, fine", [("FP8_PB_WO", True), ("FP8_BLOCK_SCALES", True), ("FP8_XYZ", False)])
-def test_two_names_of_one_format_are_the_same_and_unknown_ones_are_named(algorithm, fine, build, tmp_path):
+@pytest.mark.parametrize("algorithm, scale", [("FP8_PB_WO", "weight_scale_inv"), ("FP8_BLOCK_SCALES", "weight_scale_inv"),
+                                              ("FP8_PB_WO", "weight_scale"), ("FP8_XYZ", "weight_scale_inv")])
+def test_two_names_of_one_format_are_the_same_and_unknown_ones_are_named(algorithm, scale, build, tmp_path):
     f = Folder(DEMO, tmp_path / "model")
     fp8_head(algorithm)(f)
+    store_fp8_head(f, scale)
     status, said, got = run(build, f.path, tmp_path / "got")
-    if fine:
-        assert status == 0 and close(got, run(build, DEMO, tmp_path / "want")[2]), said
-    else:
+    if algorithm == "FP8_XYZ":
         assert status != 0 and "mtp.layers.0.mlp.experts" in said and '"FP8_XYZ"' in said, said
+    else:
+        assert status == 0 and close(got, run(build, DEMO, tmp_path / "want")[2]), said
+        assert "stored otherwise" not in start_notices(build, f.path)
+
+
+def start_notices(build, folder):
+    done = subprocess.run([build / "bin/baton-prefill", "--plan", "--model", folder], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_what_contradicts_the_tensors_is_named_once_and_the_tensors_are_right(build, bf16, tmp_path):
+    f = Folder(bf16, tmp_path / "model")
+    for file in ("config.json", "hf_quant_config.json"):
+        shutil.copy(DEMO / file, f.path / file)
+    status, said, got = run(build, f.path, tmp_path / "got")
+    assert status == 0 and close(got, run(build, bf16, tmp_path / "want")[2]), said
+    notices = start_notices(build, f.path)
+    assert notices.count("stored otherwise") == 1, notices
+    assert "says NVFP4 of tensor model.language_model.layers.0.mlp.experts." in notices and "which is BF16" in notices
+    assert f"; {8 * 3 * 16} matrices are stored otherwise" in notices, notices  # layers, matrices of an expert, experts
+
+
+@pytest.mark.parametrize("model", ["demo", "bf16"])
+def test_what_says_what_is_stored_starts_without_a_notice(model, build, bf16):
+    assert start_notices(build, {"demo": DEMO, "bf16": bf16}[model]) == ""
+
+
+def test_the_tables_of_the_readme_name_every_member_of_the_published_files():
+    """Of config.json with its text_config and rope_parameters, and of both quantisation files."""
+    text = (GOLDEN.parent.parent / "common/model/README.md").read_text().split("## What the files of a checkpoint say")[1]
+    cells = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| "))
+    patterns = re.findall(r"[a-z_*]{2,}", cells.replace("\\*", "*"))
+    files = sorted((GOLDEN / "configs").glob("*.json"))
+    assert len(files) >= 12
+    for file in files:
+        whole = json.loads(file.read_text())
+        objects = [whole, whole.get("text_config", {}), whole.get("text_config", {}).get("rope_parameters", {}),
+                   whole.get("quantization_config", {}), whole.get("quantization", {})]
+        unnamed = [m for o in objects for m in o if not any(fnmatch.fnmatch(m, p) for p in patterns)]
+        assert not unnamed, f"{file.name}: {unnamed}"

@@ -318,7 +318,7 @@ static void refused_memory_is_said_and_nothing_leaks(void **state)
 			"4,\"o\":5,\"p\":6,\"q\":7,\"r\":8,\"s\":9,\"t\":1,\"u\":2,"
 			"\"v\":3,\"w\":4,\"x\":5,\"y\":6,\"z\":7,\"A\":1,\"B\":2,\"C\":"
 			"3,\"D\":4,\"E\":5,\"F\":6,\"G\":7}";
-		char copy[sizeof(text)];
+		static char copy[sizeof(text)]; /* values point into it */
 
 		memcpy(copy, text, sizeof(text));
 		mem_budget(budget);

@@ -40,16 +40,15 @@ static bool turn_away(
 /* Before the body is even parsed: a full router spends nothing on what it refuses. */
 static bool may_come_in(struct router *rt, struct api_error *e)
 {
-	const char *missing;
+	const char *missing, *crowded;
 
 	if (rt->draining)
 		return turn_away(rt, e, LIMIT_draining, "This router is shutting down.");
 	missing = dispatch_missing(rt);
 	if (missing != NULL)
 		return turn_away(rt, e, LIMIT_no_workers, missing);
-	if (requests_waiting(&rt->requests) >= rt->conf->max_queued)
-		return turn_away(rt, e, LIMIT_queue, "The request queue is full.");
-	return true;
+	crowded = dispatch_crowded(rt, 1);
+	return crowded == NULL || turn_away(rt, e, LIMIT_queue, crowded);
 }
 
 /* One line per set of names, not per request: clients send the same ones again and
@@ -139,10 +138,10 @@ static bool admit(struct call *call, struct api_error *e)
 {
 	struct router *rt = call->rt;
 	uint32_t n = n_choices(call);
+	const char *crowded = dispatch_crowded(rt, n);
 
-	if (requests_waiting(&rt->requests) + n > rt->conf->max_queued)
-		return turn_away(rt, e, LIMIT_queue,
-			"The request queue has no room for all answers.");
+	if (crowded != NULL)
+		return turn_away(rt, e, LIMIT_queue, crowded);
 	call->choices = mem_take(n, sizeof(*call->choices));
 	if (call->choices == NULL)
 		return turn_away(rt, e, LIMIT_memory, "The router has no memory left.");

@@ -191,7 +191,6 @@ static void observe_end(struct metrics *m, const struct request *r)
 	uint32_t n = r->n_ids > 0 ? request_generated(r) : 0;
 
 	m->finish[r->finish]++;
-	metrics_ended(m, r->done_ns);
 	if (r->finish != REQUEST_STOP && r->finish != REQUEST_LENGTH)
 		return;
 	metrics_observe(m, HIST_e2e, seconds(r->begun_ns, r->done_ns));

@@ -10,13 +10,14 @@
 #include <inttypes.h>
 
 /* A request that no worker can take is passed by later ones that fit. When it has waited
- * this long, room is kept for it. */
-#define LATE_NS   (2 * NS_PER_S)
-/* As many that do not fit are tried in a turn; who is behind them waits. */
-#define STUCK_MAX 16u
+ * this long, room is kept for it (sched_round.h). */
+#define LATE_NS (2 * NS_PER_S)
 
-/* Requests are many and stalls are rare. */
+/* Requests are many; stalls and waits that were too long are rare. */
 #define STALL_CHECK_NS (100 * NS_PER_MS)
+
+/* So many may wait however slowly the queue moves: what is measured then says little. */
+#define WAIT_FREE 256u
 
 static bool is_late(uint64_t since_ns, uint64_t now_ns)
 {
@@ -38,23 +39,6 @@ static struct sched_demand demand_d(const struct request *r, uint64_t now_ns)
 		.pages = request_decode_hold(r).pages,
 		.late = is_late(
 			r->state == RQ_PLACE ? r->place_ns : r->queued_ns, now_ns)};
-}
-
-static enum sched_why choose_p(struct router *rt, const struct request *r,
-	uint64_t now_ns, struct request_route *route)
-{
-	struct sched_demand d = demand_p(r, now_ns);
-	struct sched_worker w[FLEET_WORKERS_MAX];
-	uint32_t index[FLEET_WORKERS_MAX];
-	enum sched_why why;
-	int i;
-
-	route->p_hold = request_prefill_hold(r);
-	i = sched_prefill(w,
-		fleet_snapshot(rt->fleet, WIRE_PREFILL, clock_ran_ns(), w, index), &d,
-		&why);
-	route->p = i >= 0 ? fleet_at(rt->fleet, index[i]) : NULL;
-	return why;
 }
 
 static enum sched_why choose_d(struct router *rt, const struct request *r,
@@ -156,65 +140,140 @@ static void place(struct router *rt, uint64_t now_ns)
 	}
 }
 
-/* The worker that it waits for takes no other until the end of this turn. */
-static void keep_room(struct router *rt, uint8_t role, const struct sched_demand *d)
-{
-	struct sched_worker w[FLEET_WORKERS_MAX];
-	uint32_t index[FLEET_WORKERS_MAX];
-	int i = sched_keep(
-		w, fleet_snapshot(rt->fleet, role, clock_ran_ns(), w, index), d);
+/* A round over the queue, and where it is in each class. */
+struct walk {
+	struct router *rt;
+	uint64_t now_ns;
+	struct sched_round round;
+	struct sched_worker w[SCHED__ROLES][FLEET_WORKERS_MAX];
+	uint32_t index[SCHED__ROLES][FLEET_WORKERS_MAX];
+	struct request *next[SCHED_CLASSES];
+	bool tries[SCHED_CLASSES], looked[SCHED_CLASSES];
+};
 
-	if (i >= 0)
-		fleet_at(rt->fleet, index[i])->kept = true;
+static void walk_begin(struct walk *x, struct router *rt, uint64_t now_ns)
+{
+	static const uint8_t role[SCHED__ROLES] = {WIRE_PREFILL, WIRE_DECODE};
+
+	*x = (struct walk){.rt = rt, .now_ns = now_ns};
+	rt->requests.rounds++;
+	for (unsigned i = 0; i < SCHED__ROLES; i++) {
+		uint64_t kept_for = rt->fair.keep[i].request;
+		const struct request *r = requests_find(&rt->requests, kept_for);
+
+		if (kept_for != 0 && (r == NULL || r->state != RQ_QUEUED))
+			sched_forget(&rt->fair, kept_for);
+		x->round.w[i] = x->w[i];
+		x->round.n[i] = fleet_snapshot(
+			rt->fleet, role[i], clock_ran_ns(), x->w[i], x->index[i]);
+	}
+	for (unsigned c = 0; c < SCHED_CLASSES; c++) {
+		x->next[c] = list_first(&rt->requests.queued[c], struct request, node);
+		x->tries[c] = x->next[c] != NULL;
+	}
+	sched_round_begin(&x->round, &rt->fair, x->tries);
 }
 
-/* false: it stays. */
-static bool dispatch(struct router *rt, struct request *r, uint64_t now_ns)
+/* NULL: there is none left in class c that could go now. */
+static struct request *walk_next(struct walk *x, unsigned c)
 {
-	struct request_route route = {0};
-	struct sched_demand lacks = demand_p(r, now_ns);
-	uint8_t role = WIRE_PREFILL;
-	enum sched_why why;
+	const struct list *l = &x->rt->requests.queued[c];
+	struct request *r = x->next[c];
 
-	if (r->n_claims + 2 > REQUEST_CLAIMS_MAX)
-		return false;
-	why = choose_p(rt, r, now_ns, &route);
-	if (why == SCHED_OK) {
-		why = choose_d(rt, r, now_ns, &route);
-		lacks = demand_d(r, now_ns);
-		role = WIRE_DECODE;
-	}
-	if (why == SCHED_TOO_LONG) {
-		end_waiting(rt, r, "no_workers", LIMIT_no_workers,
+	/* The requests of a call end together: this one may have left. */
+	if (r != NULL && r->node.in != l)
+		r = list_first(l, struct request, node);
+	/* Its leader waits for it, too. */
+	while (r != NULL && (r->tried == x->rt->requests.rounds || request_waits(r) ||
+				    x->now_ns < r->not_before_ns ||
+				    r->n_claims + 2 > REQUEST_CLAIMS_MAX))
+		r = list_next(r, struct request, node);
+	x->tries[c] = r != NULL;
+	x->next[c] = r != NULL ? list_next(r, struct request, node) : NULL;
+	return r;
+}
+
+static void dispatch(struct walk *x, struct request *r)
+{
+	struct sched_ask ask = {
+		.demand = {demand_p(r, x->now_ns), demand_d(r, x->now_ns)},
+		.since_ns = r->queued_ns,
+		.size_class = r->size_class};
+	struct request_route route = {
+		.p_hold = request_prefill_hold(r), .d_hold = request_decode_hold(r)};
+	struct fleet *f = x->rt->fleet;
+	int at[SCHED__ROLES];
+
+	r->tried = x->rt->requests.rounds;
+	switch (sched_round_try(&x->round, &ask, at)) {
+	case SCHED_OK:
+		route.p = fleet_at(f, x->index[SCHED_PREFILL][at[SCHED_PREFILL]]);
+		route.d = fleet_at(f, x->index[SCHED_DECODE][at[SCHED_DECODE]]);
+		move(r, EV_DISPATCHED, &route);
+		break;
+	case SCHED_TOO_LONG:
+		end_waiting(x->rt, r, "no_workers", LIMIT_no_workers,
 			"No worker that is up serves sequences of this length.");
-		return true;
+		break;
+	case SCHED_NO_WORKER:
+	case SCHED_DRAINING:
+	case SCHED_STUCK:
+	case SCHED_BUSY:
+		break;
 	}
-	if (why != SCHED_OK) {
-		if (lacks.late)
-			keep_room(rt, role, &lacks);
-		return false;
-	}
-	move(r, EV_DISPATCHED, &route);
-	return true;
 }
 
-/* In order of arrival as far as workers have room: a large request waits for room that
- * small ones do not need, but they do not take it for ever. */
+/* Who runs when room begins to be kept may run for long. */
+static void walk_end(struct walk *x)
+{
+	struct router *rt = x->rt;
+	const bool kept[SCHED__ROLES] = {
+		rt->fair.keep[0].request != 0, rt->fair.keep[1].request != 0};
+
+	sched_round_end(&x->round);
+	for (unsigned i = 0; i < SCHED__ROLES; i++)
+		for (uint32_t k = 0; k < x->round.n[i]; k++)
+			if (!kept[i] && rt->fair.keep[i].request != 0 &&
+				x->w[i][k].key == rt->fair.keep[i].worker)
+				fleet_age(fleet_at(rt->fleet, x->index[i][k]),
+					rt->requests.rounds);
+}
+
 static void dispatch_queued(struct router *rt, uint64_t now_ns)
 {
-	uint32_t stuck = 0;
+	struct request *r;
+	struct walk x;
+	int c;
 
-	list_each (r, &rt->requests.queued, struct request, node) {
-		/* Its leader waits for it, too. */
-		if (request_waits(r))
+	walk_begin(&x, rt, now_ns);
+	while ((c = sched_round_class(&x.round, x.tries)) >= 0) {
+		/* The first one of a class is looked at in any case: room may have to be
+		 * kept for it. */
+		if (x.looked[c] && !sched_round_open(&x.round, (unsigned)c)) {
+			x.tries[c] = false;
 			continue;
-		if (end_queued(rt, r, now_ns) || stuck == STUCK_MAX ||
-			now_ns < r->not_before_ns)
-			continue;
-		stuck += !dispatch(rt, r, now_ns);
+		}
+		x.looked[c] = true;
+		r = walk_next(&x, (unsigned)c);
+		if (r != NULL)
+			dispatch(&x, r);
 	}
-	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++)
-		fleet_at(rt->fleet, i)->kept = false;
+	walk_end(&x);
+}
+
+static void end_waited(struct router *rt, uint64_t now_ns)
+{
+	for (unsigned c = 0; c < SCHED_CLASSES; c++) {
+		struct list *l = &rt->requests.queued[c];
+		struct request *r = list_first(l, struct request, node), *next;
+
+		for (; r != NULL; r = next) {
+			next = list_next(r, struct request, node);
+			if (!request_waits(r) && end_queued(rt, r, now_ns) &&
+				next != NULL && next->node.in != l)
+				next = list_first(l, struct request, node);
+		}
+	}
 }
 
 static void watch_roles(struct router *rt, uint64_t now_ns)
@@ -278,13 +337,33 @@ void dispatch_turn(struct router *rt, uint64_t now_ns)
 	watch_roles(rt, now_ns);
 	if (rt->requests.placing.n > 0 && !fault_paused(FAULT_prefilled))
 		place(rt, now_ns);
-	if (rt->requests.queued.n > 0 && !fault_paused(FAULT_queued))
+	if (rt->requests.count[RQ_QUEUED] > 0 && !fault_paused(FAULT_queued))
 		dispatch_queued(rt, now_ns);
 	if (now_ns >= rt->stall_check_ns) {
 		rt->stall_check_ns = now_ns + STALL_CHECK_NS;
+		end_waited(rt, now_ns);
 		end_stalled(rt, now_ns);
 	}
+	pace_note(&rt->pace, requests_waiting(&rt->requests), rt->requests.taken,
+		clock_ran_of(now_ns));
 	requests_reap(&rt->requests);
+}
+
+const char *dispatch_crowded(const struct router *rt, uint32_t n)
+{
+	uint64_t waiting = (uint64_t)requests_waiting(&rt->requests) + n;
+
+	if (waiting > rt->conf->max_queued)
+		return "The request queue is full.";
+	if (waiting > WAIT_FREE &&
+		dispatch_wait_s(rt, (uint32_t)waiting) > rt->conf->queue_timeout_s)
+		return "The request queue moves too slowly for another request.";
+	return NULL;
+}
+
+double dispatch_wait_s(const struct router *rt, uint32_t n)
+{
+	return pace_wait_s(&rt->pace, n);
 }
 
 /* What keeps every worker of the role from any new work; SCHED_BUSY passes. */

@@ -407,7 +407,6 @@ uint32_t fleet_snapshot(const struct fleet *f, uint8_t role, uint64_t now_ns,
 			.alive = w->state == WORKER_KNOWN,
 			.stuck = now_ns - MIN(w->moved_ns, now_ns) >= STUCK_NS,
 			.draining = w->draining,
-			.kept = w->kept,
 			.untouched = w->held_slots == 0,
 			.slots = (uint32_t)credit(
 				w->slots, w->held_slots, w->slots_free, w->n_routers),
@@ -417,6 +416,7 @@ uint32_t fleet_snapshot(const struct fleet *f, uint8_t role, uint64_t now_ns,
 				w->pages, w->held_pages, w->pages_free, w->n_routers),
 			.pages_free = MIN(w->pages_free, w->pages),
 			.pages_all = w->pages,
+			.pages_old = w->old_pages,
 			.outstanding = MAX(w->held_tokens, w->queued_tokens),
 			.queue = w->full ? 0
 					 : f->options.queue_max -
@@ -437,10 +437,18 @@ void fleet_hold(struct worker_view *w, const struct fleet_hold *h)
 	w->requests++;
 }
 
+void fleet_age(struct worker_view *w, uint64_t round)
+{
+	w->old_pages = w->held_pages;
+	w->old_round = round;
+}
+
 void fleet_unhold(struct worker_view *w, const struct fleet_hold *h)
 {
 	assert(w->held_slots >= h->slots && w->held_pages >= h->pages);
 	assert(w->held_tokens >= h->tokens && w->held_queue >= h->queue);
+	if (h->round <= w->old_round)
+		w->old_pages -= MIN(w->old_pages, h->pages);
 	w->held_slots -= h->slots;
 	w->held_queue -= h->queue;
 	w->held_pages -= h->pages;

@@ -51,7 +51,6 @@ struct worker_view {
 	bool says_draining, drained, ends;
 	bool full;   /* it refused for want of room, and has not said anything since */
 	bool broken; /* a message to it could not be sent: to be declared lost */
-	bool kept;   /* its room is for a request that waits too long (dispatch.c) */
 	uint64_t heard_ns, moved_ns; /* clock_ran_ns: last message; last sign that it
 					could take something */
 	uint64_t worked_ns; /* clock_ran_ns: the last beat in which passes or steps had
@@ -73,7 +72,8 @@ struct worker_view {
 	/* promised to requests of this router */
 	uint32_t held_slots, held_queue;
 	uint64_t held_pages, held_tokens;
-	uint64_t requests; /* assigned since hello */
+	uint64_t old_pages, old_round; /* held since that round or longer */
+	uint64_t requests;             /* assigned since hello */
 };
 
 struct fleet_options {
@@ -124,8 +124,11 @@ uint32_t fleet_snapshot(const struct fleet *f, uint8_t role, uint64_t now_ns,
 struct fleet_hold {
 	uint32_t slots, queue;
 	uint64_t pages, tokens;
+	uint64_t round; /* of the queue, in which it was given */
 };
 void fleet_hold(struct worker_view *w, const struct fleet_hold *h);
+/* What is held now is old. */
+void fleet_age(struct worker_view *w, uint64_t round);
 void fleet_unhold(struct worker_view *w, const struct fleet_hold *h);
 
 /* "p0#00c0ffee..." into out[80]. */

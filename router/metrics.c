@@ -84,29 +84,3 @@ void metrics_handover(struct metrics *m, struct bytes transport, struct bytes co
 		return;
 	}
 }
-
-static void forget_old(struct metrics *m, uint64_t now_s)
-{
-	uint64_t n = MIN(now_s - m->ended_s, METRIC_RATE_S);
-
-	for (uint64_t i = 1; i <= n; i++)
-		m->ended[(m->ended_s + i) % METRIC_RATE_S] = 0;
-	m->ended_s = MAX(now_s, m->ended_s);
-}
-
-void metrics_ended(struct metrics *m, uint64_t now_ns)
-{
-	forget_old(m, now_ns / NS_PER_S);
-	m->ended[m->ended_s % METRIC_RATE_S]++;
-}
-
-/* The newest second is not over: it does not count. */
-double metrics_rate(struct metrics *m, uint64_t now_ns)
-{
-	uint32_t sum = 0;
-
-	forget_old(m, now_ns / NS_PER_S);
-	for (uint32_t i = 1; i < METRIC_RATE_S; i++)
-		sum += m->ended[(m->ended_s + i) % METRIC_RATE_S];
-	return sum / (double)(METRIC_RATE_S - 1);
-}

@@ -95,7 +95,6 @@ enum metric_limit {
 
 #define METRIC_BUCKETS_MAX    32u
 #define METRIC_TRANSPORTS_MAX 16u
-#define METRIC_RATE_S         16u
 
 /* A transport with the copy method of the pair; empty: it has one only. */
 struct metric_transport {
@@ -115,9 +114,6 @@ struct metrics {
 		uint64_t bucket[METRIC_BUCKETS_MAX]; /* not cumulative */
 	} hist[HIST__COUNT];
 	struct metric_transport transport[METRIC_TRANSPORTS_MAX];
-	/* Requests that ended in each of the last seconds, for Retry-After. */
-	uint32_t ended[METRIC_RATE_S];
-	uint64_t ended_s; /* second of the newest entry */
 };
 
 void metrics_observe(struct metrics *m, enum metric_histogram id, double value);
@@ -126,8 +122,6 @@ void metrics_status(struct metrics *m, unsigned http_code);
 void metrics_handover(struct metrics *m, struct bytes transport, struct bytes copy,
 	uint64_t bytes, uint64_t ns);
 /* A request ended now; and how many do per second, lately. */
-void metrics_ended(struct metrics *m, uint64_t now_ns);
-double metrics_rate(struct metrics *m, uint64_t now_ns);
 
 /* All families, each with HELP and TYPE once. */
 struct metrics_scene {

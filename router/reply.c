@@ -1,26 +1,26 @@
 /* Whole answers. */
 #include "router/reply.h"
 
-#include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "router/dispatch.h"
 #include "router/format.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #define RETRY_MAX_S  60
-/* When nothing ended lately there is nothing to derive it from. */
+/* Where nobody has waited there is nothing to derive it from. */
 #define RETRY_IDLE_S 2
 
 unsigned reply_retry_after_s(struct router *rt)
 {
-	double rate = metrics_rate(&rt->metrics, clock_ns());
-	double wait = requests_waiting(&rt->requests) + 1;
+	double wait = dispatch_wait_s(rt, requests_waiting(&rt->requests) + 1);
 	/* Up to a quarter more, so that those who were turned away together do not come
 	 * back together. */
 	double spread = 1 + (double)(rng_entropy64() % 256) / 1024;
 
-	wait = rate > 0 ? wait / rate : RETRY_IDLE_S;
+	if (wait <= 0)
+		wait = RETRY_IDLE_S;
 	return (unsigned)ceil(MIN(MAX(wait * spread, 1), RETRY_MAX_S));
 }
 

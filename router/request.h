@@ -151,6 +151,8 @@ struct request {
 	bool leased;               /* p holds the state under `lease` */
 	bool adopt_sent;           /* d knows of it */
 	bool front;                /* the next QUEUED is entered at the head */
+	unsigned size_class;       /* QUEUED: of the list that it is in */
+	uint64_t tried;            /* number of the last round that looked at it */
 	uint32_t replays;
 	uint32_t pulls_failed; /* of this lease */
 	bool shared;           /* its prefill was shared out */

@@ -11,6 +11,7 @@ struct fleet_hold request_prefill_hold(const struct request *r)
 		.queue = 1,
 		.pages = CEIL_DIV(r->n_ids, TOKENS_PER_PAGE),
 		.tokens = r->n_ids,
+		.round = r->set->rounds,
 	};
 }
 
@@ -22,6 +23,7 @@ struct fleet_hold request_decode_hold(const struct request *r)
 		.slots = 1,
 		.queue = 1,
 		.pages = CEIL_DIV(MAX(tokens, r->n_ids + 1u), TOKENS_PER_PAGE),
+		.round = r->set->rounds,
 	};
 }
 

@@ -17,11 +17,11 @@ void requests_init(
 	s->n_free = capacity;
 }
 
-static struct list *list_of(struct requests *s, enum request_state state)
+static struct list *list_of(struct requests *s, const struct request *r)
 {
-	switch (state) {
+	switch (r->state) {
 	case RQ_QUEUED:
-		return &s->queued;
+		return &s->queued[r->size_class];
 	case RQ_PLACE:
 		return &s->placing;
 	case RQ_DONE:
@@ -38,8 +38,13 @@ static struct list *list_of(struct requests *s, enum request_state state)
 
 void requests_moved(struct requests *s, struct request *r, enum request_state from)
 {
-	struct list *to = list_of(s, r->state);
+	struct list *to;
 
+	if (r->state == RQ_QUEUED)
+		r->size_class = sched_class(request_decode_hold(r).pages);
+	else if (from == RQ_QUEUED && r->state != RQ_DONE)
+		s->taken++;
+	to = list_of(s, r);
 	assert(s->count[from] > 0);
 	s->count[from]--;
 	s->count[r->state]++;

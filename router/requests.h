@@ -3,6 +3,7 @@
 #define ROUTER_REQUESTS_H
 #include "common/base/idmap.h"
 #include "router/request.h"
+#include "router/sched_round.h"
 
 struct requests {
 	const struct request_ops *ops;
@@ -17,7 +18,9 @@ struct requests {
 	uint64_t last_seq;
 	uint64_t beat; /* number of the last beat to any worker */
 	uint32_t count[RQ__STATES];
-	struct list queued, placing, done;
+	struct list queued[SCHED_CLASSES], placing, done;
+	uint64_t rounds;  /* over the queue so far */
+	uint64_t taken;   /* by workers, out of the queue */
 	uint64_t replays; /* counters, for metrics */
 	uint64_t breaches;
 };

@@ -11,6 +11,7 @@
 #include "router/fleet.h"
 #include "router/http.h"
 #include "router/metrics.h"
+#include "router/pace.h"
 #include "router/probe.h"
 #include "router/requests.h"
 #include "router/router_conf.h"
@@ -72,6 +73,9 @@ struct router {
 	struct router_ask ask[ROUTER_ASKS_MAX];
 	uint64_t last_ask;
 	uint64_t peers_gone; /* acknowledgements of peer_down */
+
+	struct sched_fair fair; /* of the queue */
+	struct pace pace;
 
 	struct loop_timer beat, tick;
 	bool dispatch_due;        /* something changed for those that wait */

@@ -20,7 +20,7 @@ STR(chat_template, "", "template file instead of the model's own")              
 STR(python, "", "python3 with jinja2; empty: /usr/bin/python3")                              \
 BOOL(strict_template, "false", "messages reach the template as they came")                   \
 STR(generation_config, "auto", "sampling defaults: auto (the model's file, if any) or none") \
-U64(max_queued, "256", 1, 65536, "requests that wait for workers; more: 503")                \
+U64(max_queued, "16384", 1, 65536, "requests that wait for workers; more: 503")              \
 F64(queue_timeout_s, "60", 0.05, 86400, "longest wait for workers")                          \
 F64(stall_timeout_s, "300", 0.05, 86400, "longest time without progress at workers")               \
 U64(max_replays, "0", 0, 2, "how often a request is begun again when its worker is lost")    \

@@ -34,9 +34,12 @@ const char *sched_why_text(enum sched_why why)
  * that is busy with others, where it waits in the queue that they all have in common. */
 static bool has_room(const struct sched_worker *w, const struct sched_demand *d)
 {
-	if (w->slots > 0 && w->pages >= d->pages)
+	bool others = w->kept_for != 0 && w->kept_for != d->key;
+
+	if (w->slots > (others ? w->kept_slots : 0) &&
+		w->pages >= d->pages + (others ? w->kept_pages : 0))
 		return true;
-	if (!w->untouched)
+	if (!w->untouched || others)
 		return false;
 	if (w->slots_free > 0 && w->pages_free >= d->pages)
 		return true;
@@ -54,7 +57,7 @@ static enum sched_why fits(const struct sched_worker *w, const struct sched_dema
 		return SCHED_TOO_LONG;
 	if (w->stuck)
 		return SCHED_STUCK;
-	if (w->kept || w->queue == 0 || !has_room(w, d))
+	if (w->queue == 0 || !has_room(w, d))
 		return SCHED_BUSY;
 	return SCHED_OK;
 }
@@ -111,7 +114,7 @@ int sched_keep(const struct sched_worker *w, uint32_t n, const struct sched_dema
 	int best = -1;
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (!w[i].alive || w[i].draining || w[i].stuck || w[i].kept ||
+		if (!w[i].alive || w[i].draining || w[i].stuck ||
 			d->tokens > w[i].len_max || w[i].slots_all == 0 ||
 			w[i].pages_all < d->pages)
 			continue;

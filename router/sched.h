@@ -11,12 +11,15 @@ struct sched_worker {
 	bool alive;   /* said hello, heard of lately */
 	bool draining;
 	bool stuck;     /* nothing is free there and nothing moves */
-	bool kept;      /* for another request, which waits for its room */
 	bool untouched; /* this router holds nothing there */
 	/* State slots and KV pages: this router's share of what is free, what the worker
 	 * last said is free, and all there are. */
 	uint32_t slots, slots_free, slots_all;
 	uint64_t pages, pages_free, pages_all;
+	/* Of them, room that only the request of this key may take; 0: none. */
+	uint64_t kept_for, kept_pages;
+	uint32_t kept_slots;
+	uint64_t pages_old;   /* held by those that ran when room began to be kept */
 	uint64_t outstanding; /* prefill: tokens waiting or running there */
 	uint32_t queue;       /* usable queue places */
 	uint32_t len_max;     /* tokens of one sequence */
@@ -46,7 +49,7 @@ int sched_prefill(const struct sched_worker *w, uint32_t n, const struct sched_d
 /* Most free slots (they bound concurrency for short sequences), then most free pages. */
 int sched_decode(const struct sched_worker *w, uint32_t n, const struct sched_demand *d,
 	enum sched_why *why);
-/* The worker that a late request should wait for: one that could hold it when idle and
+/* The worker where room is kept for a late request: one that could hold it when idle and
  * has most of its pages free. Index or -1. */
 int sched_keep(const struct sched_worker *w, uint32_t n, const struct sched_demand *d);
 /* Ties go to the highest rendezvous weight, so equal workers share requests evenly and

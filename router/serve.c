@@ -21,18 +21,17 @@
 #include <fcntl.h>
 #include <string.h>
 
-#define TICK_MS            20
+#define TICK_MS          20
 /* Besides those that wait: as many as workers may hold. */
-#define RUNNING_MAX        16384u
+#define RUNNING_MAX      16384u
 /* Of this router at one prefill worker; its slots are the real bound. */
-#define WORKER_QUEUE_MAX   4096u
-#define PROBE_STUCK_MS     5000u
-#define TEMPLATE_QUEUE_MAX 256u
+#define WORKER_QUEUE_MAX 4096u
+#define PROBE_STUCK_MS   5000u
 /* This part of the request memory is not for bodies. */
-#define BODY_RESERVE       16u
+#define BODY_RESERVE     16u
 /* Descriptors that are not for connections: 64 workers, each with an old connection
  * beside the new one, 64 probes on their own port, template children, and some 50. */
-#define DESCRIPTORS_KEPT   256u
+#define DESCRIPTORS_KEPT 256u
 static_assert(DESCRIPTORS_KEPT < PROCESS_DESCRIPTORS_MIN, "some are for connections");
 
 /* ---- what the parts share ---- */
@@ -227,7 +226,7 @@ static status start_template(struct router *rt, struct err *err)
 		.python = rt->conf->python,
 		.model_dir = rt->conf->model,
 		.template_path = rt->conf->chat_template,
-		.queue_max = TEMPLATE_QUEUE_MAX,
+		.queue_max = (uint32_t)rt->conf->max_queued,
 	};
 
 	o.added = tokenizer_added(rt->tokenizer, &o.n_added);

@@ -208,7 +208,7 @@ static void a_queue_without_workers_ends_when_none_came_back(void **state)
 	dispatch_turn(&x->rt, now);
 	dispatch_turn(&x->rt, now + MS(3999));
 	assert_int_equal(r->state, RQ_QUEUED);
-	dispatch_turn(&x->rt, now + MS(4000));
+	dispatch_turn(&x->rt, now + MS(4099)); /* looked at every 100 ms */
 	assert_int_equal(r->state, RQ_DONE);
 	assert_string_equal(r->error.code, "no_workers");
 }

@@ -110,10 +110,10 @@ static void a_request_goes_from_prompt_to_answer(void **state)
 	r = rig_request(&g, 5);
 	route = rig_route(&g, r);
 	rig_move(r, EV_PREPARED, NULL);
-	assert_int_equal(g.set.queued.n, 1);
+	assert_int_equal(g.set.queued[0].n, 1);
 	rig_move(r, EV_DISPATCHED, &route);
 	rig_sent(&g, "prefill p0;");
-	assert_int_equal(g.set.queued.n, 0);
+	assert_int_equal(g.set.queued[0].n, 0);
 	assert_int_equal(g.p->held_tokens, 100);
 	assert_int_equal(g.p->held_pages, 2);
 	assert_int_equal(g.d->held_pages, 2); /* 100 + 5 tokens */

@@ -158,8 +158,8 @@ static void a_prompt_sent_back_waits_at_the_head_of_the_queue(void **state)
 	rig_move(other, EV_PREPARED, NULL);
 	request_return(r, g.p, 1);
 	rig_move(r, EV_P_LATER, &later);
-	assert_ptr_equal(list_first(&g.set.queued, struct request, node), r);
-	assert_int_equal(g.set.queued.n, 2);
+	assert_ptr_equal(list_first(&g.set.queued[0], struct request, node), r);
+	assert_int_equal(g.set.queued[0].n, 2);
 	assert_int_equal(r->replays, 0);
 	assert_int_equal(r->n_claims, 0);
 	rig_sent(&g, "");

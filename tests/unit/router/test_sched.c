@@ -96,8 +96,15 @@ static const struct table_row decode_rows[] = {
 							    .len_max = 1000}},
 		.n = 2, DEMAND, .want = 0},
 	{"none", .n = 0, DEMAND, .want = -1, .why = SCHED_NO_WORKER},
-	{"kept for another", {{.key = 1, UP, .kept = true}}, .n = 1, DEMAND, .want = -1,
-		.why = SCHED_BUSY},
+	{"kept for another", {{.key = 1, UP, .kept_for = 8, .kept_pages = 91}}, .n = 1,
+		DEMAND, .want = -1, .why = SCHED_BUSY},
+	{"what is not kept is for all", {{.key = 1, UP, .kept_for = 8, .kept_pages = 90}},
+		.n = 1, DEMAND, .want = 0},
+	{"a kept slot", {{.key = 1, UP, .kept_for = 8, .kept_slots = 4}}, .n = 1, DEMAND,
+		.want = -1, .why = SCHED_BUSY},
+	{"kept for it",
+		{{.key = 1, UP, .kept_for = 7, .kept_pages = 91, .kept_slots = 4}},
+		.n = 1, DEMAND, .want = 0},
 };
 
 /* A worker of which this router's share is too small for the demand. */
@@ -191,7 +198,7 @@ static void room_is_kept_where_most_is_free_and_it_would_fit(void **state)
 		{.key = 1, OWN, .pages = 3},
 		{.key = 2, OWN, .pages = 5},
 		{.key = 3, OWN, .pages = 5, .slots = 1},
-		{.key = 4, OWN, .pages = 9, .kept = true},
+		{.key = 4, OWN, .pages = 9, .stuck = true},
 		{.key = 5, OWN, .pages = 9, .draining = true},
 		{.key = 6, .len_max = 1000, .slots_all = 4, .pages_all = 20, .pages = 9},
 		{.key = 7,

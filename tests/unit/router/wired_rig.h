@@ -123,6 +123,7 @@ static inline int setup(void **state)
 	x->conf = (struct router_conf){.id = "r0",
 		.lost_ms = 4000,
 		.queue_timeout_s = 60,
+		.max_queued = 64,
 		.stall_timeout_s = 300};
 	snprintf(x->dir, sizeof(x->dir), "/tmp/baton-test-XXXXXX");
 	assert_non_null(mkdtemp(x->dir));
@@ -133,7 +134,7 @@ static inline int setup(void **state)
 	rt->loop = loop_create();
 	rt->net = bus_net_create(rt->loop);
 	rt->fleet = fleet_create(&fleet_defaults);
-	requests_init(&rt->requests, 16, &ops, rt);
+	requests_init(&rt->requests, 64, &ops, rt);
 	rt->requests.n_vocab = 5000;
 	rt->msg = mem_alloc(1, wire_size_max());
 	sink_init(&rt->out, WIRE_MAX_BYTES);

@@ -104,7 +104,7 @@ static void set_template_error(struct encode *p, status code, const struct err *
 
 	p->result.failed = true;
 	if (code == ST_CANCELLED)
-		api_error_set(e, 504, "template_timeout", "messages",
+		api_error_set(e, 400, "template_timeout", "messages",
 			"The chat template took too long: %s", err->text);
 	else if (code == ST_PEER)
 		api_error_set(

@@ -12,6 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Besides render_ms, what a MiB of messages may compute: three times what it takes. */
+#define PER_MIB_MS       1000u
+/* A child that does not get to compute has so many times its limit, and is then taken
+ * for one that stands still. */
+#define STANDS_STILL     20u
 #define REAP_MS          10
 #define BACK_OFF_MS      100
 #define BACK_OFF_MS_MAX  5000
@@ -71,17 +76,54 @@ static void fail_job(struct template_job *job, status code, const struct err *er
 	finish_job(job, NULL, (struct bytes){0}, code, err);
 }
 
-static struct template_job *take_job(struct template *t)
+enum template_size template_next(const struct template_load *l)
 {
-	struct template_job *job = t->queue;
+	bool room = l->n_children == 1
+			    ? l->last == TEMPLATE_SHORT || l->waiting[TEMPLATE_SHORT] == 0
+			    : l->n_long < l->n_children - 1;
 
-	if (job == NULL)
-		return NULL;
-	t->queue = job->next;
-	if (t->queue == NULL)
-		t->queue_end = &t->queue;
-	t->n_queued--;
+	if (l->waiting[TEMPLATE_LONG] > 0 && room &&
+		(l->n_long == 0 || l->waiting[TEMPLATE_SHORT] == 0))
+		return TEMPLATE_LONG;
+	return l->waiting[TEMPLATE_SHORT] > 0 ? TEMPLATE_SHORT : TEMPLATE_SIZES;
+}
+
+static enum template_size size_of(const struct template_job *job)
+{
+	return job->len > TEMPLATE_SHORT_MAX ? TEMPLATE_LONG : TEMPLATE_SHORT;
+}
+
+/* NULL: there is none of this size. */
+static struct template_job *take_job(struct template *t, enum template_size size)
+{
+	struct template_job *job = list_first(&t->queue[size], struct template_job, node);
+
+	if (job != NULL)
+		list_remove(&job->node);
 	return job;
+}
+
+static struct template_job *next_job(struct template *t)
+{
+	struct template_load l = {.n_children = t->n_children, .last = t->last};
+	enum template_size size;
+
+	for (uint32_t i = 0; i < t->n_children; i++)
+		l.n_long += t->children[i].job != NULL &&
+			    size_of(t->children[i].job) == TEMPLATE_LONG;
+	for (unsigned i = 0; i < TEMPLATE_SIZES; i++)
+		l.waiting[i] = t->queue[i].n;
+	size = template_next(&l);
+	if (size == TEMPLATE_SIZES)
+		return NULL;
+	t->last = size;
+	return take_job(t, size);
+}
+
+/* What the job may compute. */
+static uint64_t limit_ns(const struct template *t, const struct template_job *job)
+{
+	return (t->render_ms + job->len * PER_MIB_MS / (1u << 20)) * NS_PER_MS;
 }
 
 static void feed(struct template_child *c)
@@ -91,23 +133,34 @@ static void feed(struct template_child *c)
 
 	if (c->state != CHILD_IDLE)
 		return;
-	job = take_job(t);
+	job = next_job(t);
 	if (job == NULL)
 		return;
 	c->job = job;
 	c->state = CHILD_BUSY;
-	loop_timer_wait(t->loop, &c->timer, t->render_ms, on_limit, c);
+	c->began_ns = clock_ran_ns();
+	c->began_cpu_ns = template_child_cpu_ns(c);
+	loop_timer_wait(t->loop, &c->timer, limit_ns(t, job) / NS_PER_MS, on_limit, c);
 	template_child_send(c, (struct bytes){(const uint8_t *)job->request, job->len});
 }
 
 static void on_limit(void *ctx)
 {
 	struct template_child *c = ctx;
+	uint64_t limit, used;
 
-	if (c->state == CHILD_STARTING)
+	if (c->state == CHILD_STARTING) {
 		template_on_end(c, ST_IO, "It does not become ready.");
-	else
+		return;
+	}
+	limit = limit_ns(c->t, c->job);
+	used = template_child_cpu_ns(c);
+	used -= MIN(c->began_cpu_ns, used);
+	if (used >= limit || clock_ran_since(c->began_ns) >= STANDS_STILL * limit)
 		template_on_end(c, ST_CANCELLED, "It takes too long.");
+	else
+		loop_timer_wait(c->t->loop, &c->timer, (limit - used) / NS_PER_MS + 1,
+			on_limit, c);
 }
 
 static void give_up_queue(struct template *t)
@@ -118,8 +171,9 @@ static void give_up_queue(struct template *t)
 	err_set(&err, ST_PEER,
 		"Chat template: no process that renders it can be kept "
 		"running.");
-	while ((job = take_job(t)) != NULL)
-		fail_job(job, ST_PEER, &err);
+	for (unsigned i = 0; i < TEMPLATE_SIZES; i++)
+		while ((job = take_job(t, i)) != NULL)
+			fail_job(job, ST_PEER, &err);
 }
 
 void template_on_end(struct template_child *c, status code, const char *why)
@@ -210,17 +264,15 @@ static status queue_job(struct template *t, const struct template_job *made,
 	if (made->len > UINT32_MAX)
 		return err_set(err, ST_LIMIT, "Chat template: %zu bytes of messages.",
 			made->len);
-	if (t->n_queued >= t->queue_max)
+	if (template_queued(t) >= t->queue_max)
 		return err_set(err, ST_LIMIT, "Chat template: %u renders are waiting.",
-			t->n_queued);
+			template_queued(t));
 	job = mem_take(1, sizeof(*job));
 	if (job == NULL)
 		return err_set(err, ST_LIMIT, "Chat template: no request memory.");
 	*job = *made;
 	job->ticket = ++t->last_ticket;
-	*t->queue_end = job;
-	t->queue_end = &job->next;
-	t->n_queued++;
+	list_add(&t->queue[size_of(job)], &job->node);
 	*ticket = job->ticket;
 	return ST_OK;
 }
@@ -241,25 +293,19 @@ status template_render(struct template *t, char *request, size_t len, template_f
 
 void template_cancel(struct template *t, uint64_t ticket)
 {
-	struct template_job **at = &t->queue;
-
 	for (uint32_t i = 0; i < t->n_children; i++) {
 		struct template_job *job = t->children[i].job;
 
 		if (job != NULL && job->ticket == ticket)
 			job->fn = NULL;
 	}
-	while (*at != NULL && (*at)->ticket != ticket)
-		at = &(*at)->next;
-	if (*at != NULL) {
-		struct template_job *job = *at;
-
-		*at = job->next;
-		if (*at == NULL)
-			t->queue_end = at;
-		t->n_queued--;
-		release_job(job);
-	}
+	for (unsigned i = 0; i < TEMPLATE_SIZES; i++)
+		list_each (job, &t->queue[i], struct template_job, node) {
+			if (job->ticket != ticket)
+				continue;
+			list_remove(&job->node);
+			release_job(job);
+		}
 }
 
 static void put_init(struct sink *out, const struct template_options *o)
@@ -326,7 +372,6 @@ status template_create(
 	t->n_children = MIN(o->children > 0 ? o->children : 2, TEMPLATE_CHILDREN_MAX);
 	t->render_ms = o->render_ms > 0 ? o->render_ms : 2000;
 	t->queue_max = o->queue_max > 0 ? o->queue_max : 256;
-	t->queue_end = &t->queue;
 	sink_init(&t->init, INIT_BYTES_MAX);
 	put_init(&t->init, o);
 	for (uint32_t i = 0; i < t->n_children; i++) {
@@ -370,10 +415,12 @@ void template_destroy(struct template *t)
 		/* Killed: gone within moments, and nothing else is to be done. */
 		while (!template_child_reap(c))
 			poll(NULL, 0, 1);
-		mem_give(c->job);
+		if (c->job != NULL)
+			release_job(c->job);
 	}
-	while ((job = take_job(t)) != NULL)
-		mem_give(job);
+	for (unsigned k = 0; k < TEMPLATE_SIZES; k++)
+		while ((job = take_job(t, k)) != NULL)
+			release_job(job);
 	sink_release(&t->init);
 	mem_free(t->python);
 	mem_free(t);
@@ -396,5 +443,5 @@ uint64_t template_restarts(const struct template *t)
 
 uint32_t template_queued(const struct template *t)
 {
-	return t->n_queued;
+	return t->queue[TEMPLATE_SHORT].n + t->queue[TEMPLATE_LONG].n;
 }

@@ -29,8 +29,11 @@ struct template_options {
 	size_t n_added;
 	uint64_t memory_bytes; /* RLIMIT_AS of a child; 0: 1 GiB */
 	uint32_t children;     /* 0: 2 */
-	uint32_t render_ms;    /* then the child is killed; 0: 2000 */
-	uint32_t queue_max;    /* renders waiting; 0: 256 */
+	/* What a render may compute, and a second for each MiB of messages; then the
+	 * child is killed. Time in which it waits, in the queue or for a core, is none.
+	 * 0: 2000 */
+	uint32_t render_ms;
+	uint32_t queue_max; /* renders waiting; 0: 256 */
 };
 
 struct template;
@@ -47,7 +50,7 @@ void template_destroy(struct template *t);
 /* text: rendered and masked, somewhere in frame, whose storage (mem_take) the callback
  * may take by zeroing the struct; with an error frame is NULL and text has no bytes.
  *   ST_INVALID    the template refused the messages: 400 with err->text
- *   ST_CANCELLED  over render_ms: the child was killed; 504
+ *   ST_CANCELLED  over render_ms: the child was killed; 400, it would be so again
  *   ST_LIMIT      the child ran out of memory; 400
  *   ST_PEER       the child died; 500
  * err is NULL when the code is ST_OK. Never called from inside template_render. */

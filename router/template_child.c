@@ -1,6 +1,8 @@
 /* One child process: its start with limits, its socket, its end. */
 #include "router/template_impl.h"
 
+#include "common/base/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -12,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The program of the children is part of ours. */
@@ -139,6 +142,18 @@ void template_child_kill(struct template_child *c)
 	sink_release(&c->in);
 	c->body = (struct bytes){0};
 	c->n_sent = 0;
+}
+
+/* 0 when there is none: it has its whole limit left. */
+uint64_t template_child_cpu_ns(const struct template_child *c)
+{
+	struct timespec t = {0};
+	clockid_t id;
+
+	if (c->pid <= 0 || clock_getcpuclockid(c->pid, &id) != 0 ||
+		clock_gettime(id, &t) != 0)
+		return 0;
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
 bool template_child_reap(struct template_child *c)

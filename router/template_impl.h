@@ -3,6 +3,8 @@
 #define ROUTER_TEMPLATE_IMPL_H
 #include "router/template.h"
 
+#include "common/base/list.h"
+
 #include <sys/types.h>
 
 #define TEMPLATE_CHILDREN_MAX 8u
@@ -12,13 +14,27 @@
 #define TEMPLATE_START_MS     10000
 
 struct template_job {
-	struct template_job *next;
+	struct list_node node; /* of its queue */
 	uint64_t ticket;
 	template_fn *fn; /* NULL: withdrawn */
 	void *ctx;
 	char *request; /* owned */
 	size_t len;
 };
+
+/* Jobs by length: a long one takes a child for a second and more. */
+enum template_size { TEMPLATE_SHORT, TEMPLATE_LONG, TEMPLATE_SIZES };
+#define TEMPLATE_SHORT_MAX (64u << 10)
+
+/* What decides whose turn it is. */
+struct template_load {
+	uint32_t n_children, n_long; /* all of them; those that render a long one */
+	uint32_t waiting[TEMPLATE_SIZES];
+	enum template_size last; /* that was begun */
+};
+/* What an idle child takes next; TEMPLATE_SIZES: nothing. One child is there for short
+ * ones at any time, and one for long ones; a lone child takes turns. */
+enum template_size template_next(const struct template_load *l);
 
 enum child_state {
 	CHILD_DOWN,     /* no process, or one that is to be reaped */
@@ -40,6 +56,8 @@ struct template_child {
 	struct bytes body;
 	size_t n_sent;            /* of both */
 	struct template_job *job; /* BUSY */
+	uint64_t began_ns;        /* clock_ran_ns at which it was given the job */
+	uint64_t began_cpu_ns;    /* that the process had used until then */
 	uint32_t failures;        /* starts and deaths since the last good render */
 };
 
@@ -54,8 +72,8 @@ struct template
 	uint64_t last_ticket;
 	bool ready; /* create succeeded: deaths are logged, children started again */
 	bool none;  /* a child says that the model has no template */
-	uint32_t n_queued;
-	struct template_job *queue, **queue_end;
+	struct list queue[TEMPLATE_SIZES];
+	enum template_size last;
 	struct err start_error; /* why the last child did not become ready */
 	struct template_child children[TEMPLATE_CHILDREN_MAX];
 };
@@ -70,6 +88,8 @@ bool template_child_sends(const struct template_child *c);
 void template_child_io(struct template_child *c);
 /* Ends the process and the socket; the job stays with the child. */
 void template_child_kill(struct template_child *c);
+/* What the process has computed so far. */
+uint64_t template_child_cpu_ns(const struct template_child *c);
 /* true: there is no process any more. */
 bool template_child_reap(struct template_child *c);
 

@@ -1,12 +1,12 @@
 /* The decode role and its jobs. Private to this folder. */
 #ifndef DECODE_WORKER_DECODE_H
 #define DECODE_WORKER_DECODE_H
-#include "common/worker/reqmap.h"
+#include "common/worker/jobs.h"
 #include "common/worker/sampling.h"
 #include "common/worker/worker.h"
 #include "decode-worker/dw_text.h"
 
-/* A sequence on its way from a lease to its last token. Only dw_move() writes the state.
+/* A sequence on its way from a lease to its last token. dw_jobs is the table.
  *
  *   QUEUED --started--> PULLING --pulled--> READY --joined--> RUNNING
  *      |                 |   |                |                  |
@@ -23,9 +23,9 @@
  * RUNNING   a row of the engine
  * LEAVING   ended, but a step may still touch its pages (until ENG_LEFT, page rule 4) */
 enum dw_state {
-	DW_GONE,
-	DW_QUEUED,
-	DW_PULLING,
+	DW_GONE = JOB_GONE,
+	DW_QUEUED = JOB_QUEUED,
+	DW_PULLING = JOB_OWN_STATES,
 	DW_ABORTING,
 	DW_READY,
 	DW_RUNNING,
@@ -33,23 +33,19 @@ enum dw_state {
 	DW__STATES,
 };
 enum dw_event {
-	DW_STARTED,
+	DW_ENDED = JOB_ENDED, /* and evicted, rejected */
+	DW_STARTED = JOB_OWN_EVENTS,
 	DW_PULLED,
 	DW_PULL_FAILED,
 	DW_JOINED,
-	DW_ENDED, /* finished, evicted, cancelled, rejected, router lost, cut */
 	DW_LEFT,
 	DW__EVENTS,
 };
 
 struct dw;
 struct dw_job {
+	struct job job;
 	struct dw *d;
-	enum dw_state state;
-	struct wire_request req;
-	uint64_t named; /* the last beat of its router that named it */
-	uint64_t
-		tag; /* of this use of the place: index and a number that never repeats */
 
 	/* where the state is */
 	char source_id[49];
@@ -63,7 +59,7 @@ struct dw_job {
 
 	/* Positions: the state covers n_tokens = n_prompt + n_generated - 1 tokens; the
 	 * last generated one is the next input and stands at position n_tokens. */
-	uint32_t n_prompt, n_generated, n_tokens;
+	uint32_t n_prompt, n_tokens; /* job.n_generated */
 	uint32_t last_token;
 	uint32_t n_end; /* n_tokens when nothing more may be generated */
 	struct sampling_terms draw;
@@ -101,13 +97,7 @@ struct dw_end {
 
 struct dw {
 	struct worker *w;
-	struct reqmap *requests;
-	struct dw_job *jobs; /* by index of requests */
-	uint32_t capacity;
-	uint32_t *order; /* live jobs, oldest first */
-	uint32_t n_order;
-	uint32_t count[DW__STATES];
-	uint32_t last_use; /* upper half of the newest tag */
+	struct jobs *jobs; /* the worker's */
 	bool starved;      /* a running row wanted a page and there was none */
 	struct dw_out out[ROUTERS_MAX];
 	struct dw_end *ends; /* [max_num_seqs] rows that ended in this step */
@@ -115,24 +105,22 @@ struct dw {
 };
 
 /* dw_job.c */
-bool dw_move_known(enum dw_state state, enum dw_event ev);
-void dw_move(struct dw *d, struct dw_job *j, enum dw_event ev);
-struct dw_job *dw_find(struct dw *d, struct wire_request r);
-/* Tells the router and moves; the job may be gone after each of these. A job that is on
- * its way out already stays as it is. */
-void dw_finish(struct dw *d, struct dw_job *j, enum wire_finish reason, const char *text);
+extern const struct job_kind dw_jobs;
+struct dw_job *dw_of(struct job *job);
+/* Tells the router and moves; the job may be gone after each of these. */
 void dw_evict(struct dw *d, struct dw_job *j);
 void dw_reject(struct dw *d, struct dw_job *j, enum wire_reject reason, const char *text);
 /* Rows whose leave found no room in the engine's queue. */
 void dw_leave_again(struct dw *d);
 
 /* dw_adopt.c: the message that makes a job */
-/* Gives back the memory of a job that is not in the table. */
-void dw_release(struct dw_job *j);
+/* The memory of a job. */
+void dw_release(struct job *job);
 status dw_on_adopt(void *self, const void *msg, struct err *err);
 
 /* dw_admit.c: QUEUED -> PULLING -> READY -> RUNNING */
-bool dw_has_room(const struct dw *d, uint32_t n_tokens);
+/* The state's pages and the one that the next token is written to. */
+uint32_t dw_pages_needed(uint32_t n_tokens);
 void dw_admit(struct dw *d);
 void dw_join(struct dw *d);
 

@@ -2,21 +2,15 @@
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "common/worker/answer.h"
 #include "decode-worker/decode.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* The state's pages and the one that the next token is written to. */
-static uint32_t pages_needed(uint32_t n_tokens)
+uint32_t dw_pages_needed(uint32_t n_tokens)
 {
 	return CEIL_DIV(n_tokens + 1, PAGE_TOKENS);
-}
-
-bool dw_has_room(const struct dw *d, uint32_t n_tokens)
-{
-	return pool_count(d->w->slots, POOL_FREE) > 0 &&
-	       pool_count(d->w->pages, POOL_FREE) >= pages_needed(n_tokens);
 }
 
 static void on_pulled(void *ctx, const struct pull_result *r)
@@ -26,11 +20,11 @@ static void on_pulled(void *ctx, const struct pull_result *r)
 
 	j->pulled = *r;
 	if (r->code == ST_OK) {
-		dw_move(d, j, DW_PULLED);
+		jobs_move(d->jobs, &j->job, DW_PULLED);
 		return;
 	}
-	if (j->state == DW_ABORTING) {
-		dw_move(d, j, DW_PULL_FAILED);
+	if (j->job.state == DW_ABORTING) {
+		jobs_move(d->jobs, &j->job, DW_PULL_FAILED);
 		return;
 	}
 	d->w->stats.v[STAT_handover_failed]++;
@@ -61,15 +55,13 @@ static struct dw_job *find_twin(const struct dw *d, const struct dw_job *j)
 
 	if (j->group == 0)
 		return NULL;
-	for (uint32_t i = 0; i < d->n_order; i++) {
-		struct dw_job *o = &d->jobs[d->order[i]];
-
+	list_each (o, &d->jobs->order, struct dw_job, job.node) {
 		if (o == j || o->group != j->group ||
 			o->source_incarnation != j->source_incarnation)
 			continue;
-		if (o->state == DW_READY || o->state == DW_RUNNING)
+		if (o->job.state == DW_READY || o->job.state == DW_RUNNING)
 			return o;
-		if (o->state == DW_PULLING)
+		if (o->job.state == DW_PULLING)
 			found = o;
 	}
 	return found;
@@ -87,13 +79,13 @@ static void take_room(struct dw *d, struct dw_job *j, const struct dw_job *twin)
 {
 	status pages, slot;
 
-	j->n_pages = pages_needed(j->n_tokens);
+	j->n_pages = dw_pages_needed(j->n_tokens);
 	j->n_shared = 0;
 	if (twin != NULL)
 		share_pages(d, j, twin);
 	pages = pool_take(d->w->pages, j->pages + j->n_shared, j->n_pages - j->n_shared);
 	slot = pool_take(d->w->slots, &j->slot, 1);
-	assert(pages == ST_OK && slot == ST_OK); /* dw_has_room */
+	assert(pages == ST_OK && slot == ST_OK); /* jobs_room */
 }
 
 /* false: what it needs is not there yet; it stays where it is. */
@@ -103,14 +95,14 @@ static bool admit(struct dw *d, struct dw_job *j)
 	struct err err;
 	status st;
 
-	if (twin != NULL && twin->state == DW_PULLING)
+	if (twin != NULL && twin->job.state == DW_PULLING)
 		return false; /* soon there is less to pull */
-	if (!dw_has_room(d, j->n_tokens))
+	if (!jobs_room(d->jobs, dw_pages_needed(j->n_tokens)))
 		return false;
 	take_room(d, j, twin);
 	st = start_pull(d, j, &err);
 	if (st == ST_OK) {
-		dw_move(d, j, DW_STARTED);
+		jobs_move(d->jobs, &j->job, DW_STARTED);
 		return true;
 	}
 	pool_give(d->w->pages, j->pages, j->n_pages);
@@ -126,25 +118,17 @@ static bool admit(struct dw *d, struct dw_job *j)
 /* In order of arrival; nothing new while running rows want pages. */
 void dw_admit(struct dw *d)
 {
-	if (d->count[DW_QUEUED] == 0 || d->starved || fault_paused(FAULT_adopt))
+	if (d->jobs->count[DW_QUEUED] == 0 || d->starved || fault_paused(FAULT_adopt))
 		return;
-	for (uint32_t i = 0; i < d->n_order;) {
-		struct dw_job *j = &d->jobs[d->order[i]];
-		uint32_t n = d->n_order;
-
-		if (j->state == DW_QUEUED && !admit(d, j))
+	list_each (j, &d->jobs->order, struct dw_job, job.node)
+		if (j->job.state == DW_QUEUED && !admit(d, j))
 			return;
-		i += d->n_order == n; /* a rejected job left the list */
-	}
 }
 
 static void say_adopted(struct dw *d, struct dw_job *j)
 {
 	uint64_t wait = clock_ns() - j->arrived_ns;
-	struct msg_adopted m = {.router = j->req.router,
-		.seq = j->req.seq,
-		.attempt = j->req.attempt,
-		.bytes = j->pulled.bytes,
+	struct msg_adopted m = {REQ_MEMBERS(j->job.req), .bytes = j->pulled.bytes,
 		.copy_ns = j->pulled.copy_ns,
 		.transport = bytes_of_str(j->pulled.transport),
 		.has_copy = j->pulled.copy != NULL};
@@ -154,14 +138,15 @@ static void say_adopted(struct dw *d, struct dw_job *j)
 	j->adopted = true;
 	log_info("adopted " REQ_FMT
 		 " from=%s tokens=%u bytes=%llu transport=%s wait_ms=%llu",
-		REQ_ARG(j->req), j->source_id, j->n_tokens, (unsigned long long)m.bytes,
-		j->pulled.transport, (unsigned long long)(wait / NS_PER_MS));
-	routers_send(d->w->routers, j->req.router, MSG_adopted, &m);
+		REQ_ARG(j->job.req), j->source_id, j->n_tokens,
+		(unsigned long long)m.bytes, j->pulled.transport,
+		(unsigned long long)(wait / NS_PER_MS));
+	routers_send(d->w->routers, j->job.req.router, MSG_adopted, &m);
 }
 
 static bool join(struct dw *d, struct dw_job *j)
 {
-	struct eng_join terms = {.tag = j->tag,
+	struct eng_join terms = {.tag = j->job.tag,
 		.pages = j->pages,
 		.n_pages = j->n_state_pages,
 		.slot = j->slot,
@@ -177,21 +162,21 @@ static bool join(struct dw *d, struct dw_job *j)
 	if (engine_join(d->w->engine, &terms) != ST_OK)
 		return false; /* its queue is full: at the next turn */
 	j->n_told = j->n_state_pages;
-	dw_move(d, j, DW_JOINED);
+	jobs_move(d->jobs, &j->job, DW_JOINED);
 	return true;
 }
 
 void dw_join(struct dw *d)
 {
-	uint32_t rows = d->count[DW_RUNNING] + d->count[DW_LEAVING];
+	uint32_t rows = d->jobs->count[DW_RUNNING] + d->jobs->count[DW_LEAVING];
 
-	if (d->count[DW_READY] == 0 || fault_paused(FAULT_adopted))
+	if (d->jobs->count[DW_READY] == 0 || fault_paused(FAULT_adopted))
 		return;
-	for (uint32_t i = 0; i < d->n_order && rows < d->w->conf->max_num_seqs; i++) {
-		struct dw_job *j = &d->jobs[d->order[i]];
-
-		if (j->state != DW_READY)
+	list_each (j, &d->jobs->order, struct dw_job, job.node) {
+		if (j->job.state != DW_READY)
 			continue;
+		if (rows >= d->w->conf->max_num_seqs)
+			return;
 		if (!j->adopted)
 			say_adopted(d, j);
 		if (fault_paused(FAULT_decode) || !join(d, j))

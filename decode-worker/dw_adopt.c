@@ -59,15 +59,10 @@ static status check_counts(struct dw *d, const struct msg_adopt *m, struct err *
 		       : ST_INVALID;
 }
 
-static bool queue_full(const struct dw *d, uint32_t n_tokens)
+void dw_release(struct job *job)
 {
-	bool at_once = d->count[DW_QUEUED] == 0 && dw_has_room(d, n_tokens);
+	struct dw_job *j = dw_of(job);
 
-	return !at_once && d->count[DW_QUEUED] >= d->w->conf->max_queued;
-}
-
-void dw_release(struct dw_job *j)
-{
 	mem_give(j->src_pages);
 	mem_give(j->pages);
 	mem_give(j->past);
@@ -86,13 +81,13 @@ static status keep_past(struct dw_job *j, const struct msg_adopt *m, struct err 
 			"a repetition penalty without the ids of the prompt");
 	if (!sampling_needs_answer(&j->draw.how))
 		return ST_OK;
-	j->past = mem_take(n_prompt + j->n_generated, sizeof(*j->past));
+	j->past = mem_take(n_prompt + j->job.n_generated, sizeof(*j->past));
 	if (j->past == NULL)
 		return err_set(err, ST_LIMIT, "no request memory");
 	if (n_prompt > 0)
 		memcpy(j->past, m->prompt.at, m->prompt.len);
 	memcpy(j->past + n_prompt, m->generated.at, m->generated.len);
-	j->n_past = n_prompt + j->n_generated;
+	j->n_past = n_prompt + j->job.n_generated;
 	j->n_past_prompt = n_prompt;
 	return ST_OK;
 }
@@ -105,13 +100,12 @@ static status fill_job(
 	status st;
 
 	*j = (struct dw_job){.d = d,
-		.req = wire_request_of(m),
+		.job = {.req = wire_request_of(m), .n_generated = n_gen},
 		.source_incarnation = m->source_incarnation,
 		.lease = m->lease,
 		.group = m->shared,
 		.src_slot = (uint32_t)m->slot,
 		.n_prompt = (uint32_t)m->n_prompt,
-		.n_generated = n_gen,
 		.n_tokens = (uint32_t)m->n_tokens,
 		.last_token = wire_u32(m->generated, n_gen - 1),
 		.n_end = (uint32_t)(m->n_prompt + MAX(n_answer, n_gen) - 1),
@@ -140,10 +134,10 @@ static status fill_job(
 static bool ended_already(
 	struct dw_job *j, const struct msg_adopt *m, enum wire_finish *why)
 {
-	for (uint32_t i = 0; i < j->n_generated; i++) {
+	for (uint32_t i = 0; i < j->job.n_generated; i++) {
 		bool end = dw_text_feed(&j->text, wire_u32(m->generated, i), why);
 
-		if (end && (*why == FINISH_STOP_STRING || i + 1 == j->n_generated))
+		if (end && (*why == FINISH_STOP_STRING || i + 1 == j->job.n_generated))
 			return true;
 	}
 	*why = FINISH_LENGTH;
@@ -152,30 +146,16 @@ static bool ended_already(
 
 static void add_job(struct dw *d, const struct msg_adopt *m)
 {
-	struct wire_request r = wire_request_of(m);
 	enum wire_finish why;
 	struct dw_job made;
-	struct dw_job *j;
-	uint32_t index;
 	struct err err;
 	status st = fill_job(d, &made, m, &err);
+	struct job *job = jobs_add(d->jobs, &made.job, st, &err);
 
-	if (st == ST_OK && !reqmap_add(d->requests, r, &index))
-		st = err_set(&err, ST_LIMIT, "every place is taken");
-	if (st != ST_OK) {
-		dw_release(&made);
-		answer_rejected(d->w, r, st == ST_LIMIT ? REJECT_FULL : REJECT_INVALID,
-			st == ST_LIMIT, "%s", err.text);
+	if (job == NULL)
 		return;
-	}
-	j = &d->jobs[index];
-	*j = made;
-	j->state = DW_QUEUED;
-	j->tag = (uint64_t)++d->last_use << 32 | index;
-	d->count[DW_QUEUED]++;
-	d->order[d->n_order++] = index;
-	if (ended_already(j, m, &why))
-		dw_finish(d, j, why, NULL);
+	if (ended_already(dw_of(job), m, &why))
+		jobs_end(d->jobs, job, why, NULL);
 	else
 		dw_admit(d); /* at once, so that the next message finds the true queue */
 }
@@ -188,27 +168,18 @@ status dw_on_adopt(void *self, const void *msg, struct err *err)
 	struct err why;
 
 	(void)err;
-	if (!service_takes(d->w, m->router))
-		answer_rejected(
-			d->w, r, REJECT_DRAINING, true, "this worker is draining");
-	else if (!m->final)
+	if (jobs_refuse(d->jobs, r))
+		return ST_OK;
+	if (!m->final)
 		answer_rejected(
 			d->w, r, REJECT_SOURCE, true, "early adopts are not served");
-	else if (dw_find(d, r) != NULL || tombs_has(d->w->tombs, r))
-		answer_rejected(d->w, r, REJECT_DUPLICATE, false,
-			"attempt %u of this request was here already", r.attempt);
 	else if (check_counts(d, m, &why) != ST_OK)
 		answer_rejected(d->w, r, REJECT_INVALID, false, "%s", why.text);
 	else if (m->n_tokens >= d->w->len_max)
 		answer_rejected(d->w, r, REJECT_TOO_LONG, false,
 			"%" PRIu64 " tokens and one to come; a sequence may have %u",
 			m->n_tokens, d->w->len_max);
-	else if (queue_full(d, (uint32_t)m->n_tokens))
-		answer_rejected(d->w, r, REJECT_FULL, true,
-			"%u requests wait, %u pages and %u slots are free",
-			d->count[DW_QUEUED], pool_count(d->w->pages, POOL_FREE),
-			pool_count(d->w->slots, POOL_FREE));
-	else
+	else if (!jobs_refuse_full(d->jobs, r, dw_pages_needed((uint32_t)m->n_tokens)))
 		add_job(d, m);
 	return ST_OK;
 }

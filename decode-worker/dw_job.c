@@ -4,51 +4,32 @@
 #include "decode-worker/decode.h"
 
 #include <assert.h>
-#include <string.h>
 
-typedef void dw_action(struct dw *d, struct dw_job *j);
-
-struct dw_row {
-	enum dw_state next;
-	dw_action *act; /* NULL: this pair cannot happen */
-};
-
-static void nothing(struct dw *d, struct dw_job *j)
+struct dw_job *dw_of(struct job *job)
 {
-	(void)d;
-	(void)j;
+	return container_of(job, struct dw_job, job);
 }
 
-/* The last action of every job: nothing is held any more. */
-static void forget(struct dw *d, struct dw_job *j)
+static void give_back(void *self, struct job *job)
 {
-	uint32_t index = (uint32_t)(j - d->jobs);
-	uint32_t at = 0;
+	struct dw *d = self;
+	struct dw_job *j = dw_of(job);
 
-	while (d->order[at] != index)
-		at++;
-	d->n_order--;
-	memmove(&d->order[at], &d->order[at + 1], (d->n_order - at) * sizeof(*d->order));
-	reqmap_del(d->requests, j->req);
-	dw_release(j);
-	if (!j->rejected)
-		answer_freed(d->w, j->req);
-}
-
-static void give_back(struct dw *d, struct dw_job *j)
-{
 	pool_give(d->w->pages, j->pages, j->n_pages);
 	pool_give(d->w->slots, &j->slot, 1);
-	forget(d, j);
 }
 
-static void cancel_pull(struct dw *d, struct dw_job *j)
+static void cancel_pull(void *self, struct job *job)
 {
-	importer_cancel(d->w->importer, j->pull);
+	struct dw *d = self;
+
+	importer_cancel(d->w->importer, dw_of(job)->pull);
 }
 
-static void note_pulled(struct dw *d, struct dw_job *j)
+static void note_pulled(void *self, struct job *job)
 {
+	struct dw *d = self;
+	struct dw_job *j = dw_of(job);
 	struct stats *s = &d->w->stats;
 
 	pool_fill_done(d->w->pages, j->pages, j->n_pages);
@@ -60,16 +41,18 @@ static void note_pulled(struct dw *d, struct dw_job *j)
 }
 
 /* ST_AGAIN: the engine's queue is full; dw_leave_again comes back to it. */
-static void leave(struct dw *d, struct dw_job *j)
+static void leave(void *self, struct job *job)
 {
-	j->leave_sent = engine_leave(d->w->engine, j->tag) == ST_OK;
+	struct dw *d = self;
+
+	dw_of(job)->leave_sent = engine_leave(d->w->engine, job->tag) == ST_OK;
 }
 
-static const struct dw_row rows[DW__STATES][DW__EVENTS] = {
+static const struct job_move moves[DW__STATES][JOB_EVENTS_MAX] = {
 	[DW_QUEUED] =
 		{
-			[DW_STARTED] = {DW_PULLING, nothing},
-			[DW_ENDED] = {DW_GONE, forget},
+			[DW_STARTED] = {DW_PULLING, jobs_no_act},
+			[DW_ENDED] = {DW_GONE, jobs_no_act},
 		},
 	[DW_PULLING] =
 		{
@@ -81,11 +64,11 @@ static const struct dw_row rows[DW__STATES][DW__EVENTS] = {
 		{
 			[DW_PULLED] = {DW_GONE, give_back}, /* the copy was faster */
 			[DW_PULL_FAILED] = {DW_GONE, give_back},
-			[DW_ENDED] = {DW_ABORTING, nothing},
+			[DW_ENDED] = {DW_ABORTING, jobs_no_act},
 		},
 	[DW_READY] =
 		{
-			[DW_JOINED] = {DW_RUNNING, nothing},
+			[DW_JOINED] = {DW_RUNNING, jobs_no_act},
 			[DW_ENDED] = {DW_GONE, give_back},
 		},
 	[DW_RUNNING] =
@@ -94,74 +77,85 @@ static const struct dw_row rows[DW__STATES][DW__EVENTS] = {
 		},
 	[DW_LEAVING] =
 		{
-			[DW_ENDED] = {DW_LEAVING, nothing},
+			[DW_ENDED] = {DW_LEAVING, jobs_no_act},
 			[DW_LEFT] = {DW_GONE, give_back},
 		},
 };
 
-bool dw_move_known(enum dw_state state, enum dw_event ev)
+/* What the header promises of each state. */
+static void check(const void *self, const struct job *job)
 {
-	return rows[state][ev].act != NULL;
+	const struct dw_job *j = container_of(job, const struct dw_job, job);
+	bool row = job->state == DW_RUNNING || job->state == DW_LEAVING;
+
+	(void)self;
+	assert(j->n_tokens + 1 == j->n_prompt + job->n_generated);
+	assert(j->n_shared <= j->n_state_pages && j->n_pages <= j->pages_max);
+	assert(!job->rejected && (!j->leave_sent || job->state == DW_LEAVING));
+	assert(row ? j->adopted && j->n_told >= j->n_state_pages : j->n_told == 0);
+	switch (job->state) {
+	case DW_QUEUED:
+		assert(j->n_pages == 0 && !j->adopted);
+		break;
+	case DW_PULLING:
+	case DW_ABORTING:
+		assert(j->n_pages == dw_pages_needed(j->n_tokens) && !j->adopted);
+		break;
+	case DW_READY:
+		assert(j->pulled.code == ST_OK);
+		assert(j->n_pages == dw_pages_needed(j->n_tokens));
+		break;
+	case DW_RUNNING:
+	case DW_LEAVING:
+		assert(j->n_told <= j->n_pages);
+		break;
+	default:
+		assert(job->state != DW_GONE && job->state < DW__STATES);
+	}
 }
 
-void dw_move(struct dw *d, struct dw_job *j, enum dw_event ev)
+static uint32_t waits(const struct job *job)
 {
-	const struct dw_row *row = &rows[j->state][ev];
-
-	assert(row->act != NULL);
-	d->count[j->state]--;
-	d->count[row->next]++;
-	j->state = row->next;
-	row->act(d, j);
+	return job->state == DW_QUEUED
+		       ? container_of(job, const struct dw_job, job)->n_tokens
+		       : 0;
 }
 
-struct dw_job *dw_find(struct dw *d, struct wire_request r)
-{
-	uint32_t i;
-
-	return reqmap_find(d->requests, r, &i) ? &d->jobs[i] : NULL;
-}
-
-static bool on_its_way_out(const struct dw_job *j)
-{
-	return j->state == DW_LEAVING || j->state == DW_ABORTING;
-}
-
-void dw_finish(struct dw *d, struct dw_job *j, enum wire_finish reason, const char *text)
-{
-	if (on_its_way_out(j))
-		return;
-	answer_finished(d->w, j->req, reason, j->n_generated, text);
-	dw_move(d, j, DW_ENDED);
-}
+const struct job_kind dw_jobs = {
+	.bytes = sizeof(struct dw_job),
+	.n_states = DW__STATES,
+	.moves = moves,
+	.said = MAY(DW_ABORTING) | MAY(DW_LEAVING),
+	.check = check,
+	.release = dw_release,
+	.waits = waits,
+};
 
 void dw_evict(struct dw *d, struct dw_job *j)
 {
-	struct msg_evicted m = {
-		.router = j->req.router, .seq = j->req.seq, .attempt = j->req.attempt};
+	struct msg_evicted m = {REQ_MEMBERS(j->job.req)};
 
 	d->w->stats.v[STAT_evicted]++;
-	log_info("evicted " REQ_FMT " generated=%u: no free page", REQ_ARG(j->req),
-		j->n_generated);
-	routers_send(d->w->routers, j->req.router, MSG_evicted, &m);
-	dw_move(d, j, DW_ENDED);
+	log_info("evicted " REQ_FMT " generated=%u: no free page", REQ_ARG(j->job.req),
+		j->job.n_generated);
+	routers_send(d->w->routers, j->job.req.router, MSG_evicted, &m);
+	jobs_move(d->jobs, &j->job, DW_ENDED);
 }
 
 void dw_reject(struct dw *d, struct dw_job *j, enum wire_reject reason, const char *text)
 {
-	j->rejected = true;
-	answer_rejected(d->w, j->req, reason, true, "%s", text);
-	dw_move(d, j, j->state == DW_PULLING ? DW_PULL_FAILED : DW_ENDED);
+	j->job.rejected = true;
+	answer_rejected(d->w, j->job.req, reason, true, "%s", text);
+	jobs_move(
+		d->jobs, &j->job, j->job.state == DW_PULLING ? DW_PULL_FAILED : DW_ENDED);
 }
 
 void dw_leave_again(struct dw *d)
 {
-	if (d->count[DW_LEAVING] == 0)
+	if (d->jobs->count[DW_LEAVING] == 0)
 		return;
-	for (uint32_t i = 0; i < d->n_order; i++) {
-		struct dw_job *j = &d->jobs[d->order[i]];
-
-		if (j->state == DW_LEAVING && !j->leave_sent)
-			leave(d, j);
+	list_each (j, &d->jobs->order, struct dw_job, job.node) {
+		if (j->job.state == DW_LEAVING && !j->leave_sent)
+			leave(d, &j->job);
 	}
 }

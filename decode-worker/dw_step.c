@@ -8,11 +8,9 @@
 /* The row that a token belongs to; NULL: it ended, and the engine had not heard yet. */
 static struct dw_job *running(struct dw *d, uint64_t tag)
 {
-	uint32_t index = (uint32_t)tag;
-	struct dw_job *j = &d->jobs[index];
+	struct job *job = jobs_of_tag(d->jobs, tag);
 
-	assert(index < d->capacity);
-	return j->tag == tag && j->state == DW_RUNNING ? j : NULL;
+	return job != NULL && job->state == DW_RUNNING ? dw_of(job) : NULL;
 }
 
 /* Rows of a router that is gone are not running, so ROUTERS_MAX boxes are enough. */
@@ -44,11 +42,11 @@ static void take_token(struct dw *d, struct dw_job *j, const struct eng_token *t
 		return;
 	}
 	j->n_tokens++;
-	j->n_generated++;
+	j->job.n_generated++;
 	j->last_token = t->token;
-	o = outbox(d, j->req.router);
-	o->records[o->n++] = (struct wire_token){.seq = j->req.seq,
-		.attempt = j->req.attempt,
+	o = outbox(d, j->job.req.router);
+	o->records[o->n++] = (struct wire_token){.seq = j->job.req.seq,
+		.attempt = j->job.req.attempt,
 		.token = t->token,
 		.choice = (uint16_t)j->draw.how.choice,
 		.n_tops = (uint16_t)t->n_top,
@@ -84,7 +82,7 @@ static void send_ends(struct dw *d)
 		bool nan = d->ends[i].reason == FINISH_NAN;
 
 		worker_note_nan(d->w, nan);
-		dw_finish(d, d->ends[i].job, d->ends[i].reason,
+		jobs_end(d->jobs, &d->ends[i].job->job, d->ends[i].reason,
 			nan ? "NaN or infinite logits" : NULL);
 	}
 	d->n_ends = 0;
@@ -121,7 +119,7 @@ static uint32_t pages_wanted(const struct dw_job *j)
 static void tell(struct dw *d, struct dw_job *j)
 {
 	if (j->n_told < j->n_pages &&
-		engine_grow(d->w->engine, j->tag, j->pages + j->n_told,
+		engine_grow(d->w->engine, j->job.tag, j->pages + j->n_told,
 			j->n_pages - j->n_told) == ST_OK)
 		j->n_told = j->n_pages;
 }
@@ -146,11 +144,9 @@ static struct dw_job *least_progress(struct dw *d)
 {
 	struct dw_job *least = NULL;
 
-	for (uint32_t i = 0; i < d->n_order; i++) {
-		struct dw_job *j = &d->jobs[d->order[i]];
-
-		if (j->state == DW_RUNNING &&
-			(least == NULL || j->n_generated <= least->n_generated))
+	list_each (j, &d->jobs->order, struct dw_job, job.node) {
+		if (j->job.state == DW_RUNNING &&
+			(least == NULL || j->job.n_generated <= least->job.n_generated))
 			least = j;
 	}
 	return least;
@@ -161,13 +157,11 @@ void dw_grow(struct dw *d)
 	bool stuck = false;
 
 	d->starved = false;
-	for (uint32_t i = 0; d->count[DW_RUNNING] > 0 && i < d->n_order; i++) {
-		struct dw_job *j = &d->jobs[d->order[i]];
-
-		if (j->state == DW_RUNNING && !grow(d, j))
+	list_each (j, &d->jobs->order, struct dw_job, job.node) {
+		if (j->job.state == DW_RUNNING && !grow(d, j))
 			stuck = true;
 	}
 	/* Pages of a row that is leaving are on their way. */
-	if (stuck && d->count[DW_LEAVING] == 0)
+	if (stuck && d->jobs->count[DW_LEAVING] == 0)
 		dw_evict(d, least_progress(d));
 }

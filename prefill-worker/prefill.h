@@ -2,13 +2,13 @@
  * folder. */
 #ifndef PREFILL_WORKER_PREFILL_H
 #define PREFILL_WORKER_PREFILL_H
-#include "common/worker/reqmap.h"
+#include "common/worker/jobs.h"
 #include "common/worker/sampling.h"
 #include "common/worker/worker.h"
 #include "prefill-worker/pw_cost.h"
 #include "prefill-worker/pw_sched.h"
 
-/* A prompt on its way to a lease. Only pw_move() writes the state.
+/* A prompt on its way to a lease. pw_jobs is the table.
  *
  *   QUEUED --admitted--> FILLING --sampled--> COMPUTED --granted--> EXPORTED
  *      |                  |    \                 |                     |
@@ -23,30 +23,28 @@
  * EXPORTED  the lease holds pages and slot; the router was told
  * LEAVING   withdrawn while a pass may still touch its pages (page rule 4) */
 enum pw_state {
-	PW_GONE,
-	PW_QUEUED,
-	PW_FILLING,
+	PW_GONE = JOB_GONE,
+	PW_QUEUED = JOB_QUEUED,
+	PW_FILLING = JOB_OWN_STATES,
 	PW_COMPUTED,
 	PW_EXPORTED,
 	PW_LEAVING,
 	PW__STATES
 };
 enum pw_event {
-	PW_ADMITTED,
+	PW_ENDED = JOB_ENDED, /* cancel, deadline, router lost, drain cut */
+	PW_ADMITTED = JOB_OWN_EVENTS,
 	PW_SAMPLED,
 	PW_NAN,
 	PW_GRANTED,
-	PW_ENDED, /* cancel, deadline, router lost, drain cut */
 	PW_QUIET, /* no chunk in flight any more */
 	PW_LEASE_ENDED,
 	PW__EVENTS,
 };
 
 struct pw_job {
-	enum pw_state state;
-	struct wire_request req;
-	uint64_t named; /* the last beat of its router that named it */
-	uint32_t *ids;  /* prompt, and for a replay what was generated so far */
+	struct job job;
+	uint32_t *ids; /* prompt, and for a replay what was generated so far */
 	uint32_t n_ids;
 	uint32_t *pages; /* n_pages = ceil(n_ids / PAGE_TOKENS), taken at admission */
 	uint32_t n_pages;
@@ -69,7 +67,7 @@ struct pw_job {
 /* One pass with the engine; the engine holds two, results come in order. */
 #define PASSES_MAX 4u
 struct pw_chunk {
-	uint32_t job;
+	struct pw_job *job;
 	uint32_t n_tokens;
 };
 struct pw_pass {
@@ -81,35 +79,22 @@ struct pw_pass {
 
 struct pw {
 	struct worker *w;
-	struct reqmap *requests;
-	struct pw_job *jobs; /* by index of requests */
-	uint32_t capacity;
-	uint32_t *order; /* live jobs, oldest first */
-	uint32_t n_order;
-	uint32_t count[PW__STATES];
+	struct jobs *jobs;                 /* the worker's */
 	struct pw_pass passes[PASSES_MAX]; /* ring */
 	uint32_t first_pass, n_passes;
 	struct pw_cost cost;
 	/* Scratch of one scheduling, start-up memory. */
 	struct eng_chunk *eng_chunks; /* [max_num_seqs] */
 	struct pw_take *takes;        /* [max_num_seqs] */
-	uint32_t *left, *waiting;     /* [capacity] */
+	uint32_t *left;               /* [jobs->capacity] */
+	struct pw_job **waiting;      /* [jobs->capacity] */
 };
 
 /* pw_job.c */
-/* The pair is impossible (an assert) unless the table knows it. */
-void pw_move(struct pw *p, struct pw_job *j, enum pw_event ev);
-bool pw_move_known(enum pw_state state, enum pw_event ev);
-/* PW_ENDED, and PW_QUIET at once when no chunk is in flight. The job may be gone after
- * it. reason and text go to the router unless the prompt was exported already. */
-void pw_end(struct pw *p, struct pw_job *j, enum wire_finish reason, const char *text);
-struct pw_job *pw_find(struct pw *p, struct wire_request r);
+extern const struct job_kind pw_jobs;
+struct pw_job *pw_of(struct job *job);
 /* Pages and slot for the oldest queued prompts, as far as there are any. */
 void pw_admit(struct pw *p);
-/* true: pages and a slot for n_ids tokens are free right now. */
-bool pw_has_room(const struct pw *p, uint32_t n_ids);
-/* Gives back the memory of a job that is not in the table. */
-void pw_release(struct pw_job *j);
 /* COMPUTED jobs become leases, and their routers are told. */
 void pw_grant(struct pw *p);
 void pw_on_lease_freed(void *ctx, const struct lease *lease);

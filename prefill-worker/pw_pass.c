@@ -2,6 +2,7 @@
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "common/worker/answer.h"
 #include "prefill-worker/prefill.h"
 
 #include <assert.h>
@@ -16,12 +17,10 @@ static uint32_t collect(struct pw *p, uint32_t *pos)
 	uint32_t n = 0;
 
 	*pos = 0;
-	for (uint32_t i = 0; i < p->n_order; i++) {
-		const struct pw_job *j = &p->jobs[p->order[i]];
-
-		if (j->state != PW_FILLING || j->next == j->n_ids)
+	list_each (j, &p->jobs->order, struct pw_job, job.node) {
+		if (j->job.state != PW_FILLING || j->next == j->n_ids)
 			continue;
-		p->waiting[n] = p->order[i];
+		p->waiting[n] = j;
 		p->left[n++] = j->n_ids - j->next;
 		*pos = MAX(*pos, j->next);
 	}
@@ -36,13 +35,12 @@ static uint32_t scored(const struct pw_job *j, uint32_t n_tokens)
 	return j->score && last > j->next ? last - j->next : 0;
 }
 
-static struct eng_chunk chunk_of(const struct pw *p, uint32_t index, uint32_t n_tokens)
+static struct eng_chunk chunk_of(const struct pw_job *j, uint32_t n_tokens)
 {
-	const struct pw_job *j = &p->jobs[index];
 	uint32_t end = j->next + n_tokens;
 
 	return (struct eng_chunk){
-		.tag = index,
+		.tag = j->job.tag,
 		.ids = j->ids + j->next,
 		.n_tokens = n_tokens,
 		.pos = j->next,
@@ -90,11 +88,10 @@ static void record(struct pw *p, uint64_t epoch, uint32_t n)
 	pass->n = n;
 	pass->context = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t index = p->waiting[p->takes[i].item];
-		struct pw_job *j = &p->jobs[index];
+		struct pw_job *j = p->waiting[p->takes[i].item];
 
 		pass->chunks[i] =
-			(struct pw_chunk){.job = index, .n_tokens = p->takes[i].n_tokens};
+			(struct pw_chunk){.job = j, .n_tokens = p->takes[i].n_tokens};
 		if (j->next == 0)
 			j->started_ns = now;
 		pass->context += pw_cost_context(j->next, p->takes[i].n_tokens);
@@ -113,7 +110,7 @@ static uint32_t rows_max(const struct pw *p, uint32_t pos)
 
 void pw_pass_form(struct pw *p)
 {
-	while (p->count[PW_FILLING] > 0 && p->n_passes < PASSES_MAX &&
+	while (p->jobs->count[PW_FILLING] > 0 && p->n_passes < PASSES_MAX &&
 		engine_prefill_room(p->w->engine) && !fault_paused(FAULT_prefill)) {
 		uint32_t pos, n = collect(p, &pos);
 		uint64_t epoch;
@@ -124,7 +121,7 @@ void pw_pass_form(struct pw *p)
 			return;
 		for (uint32_t i = 0; i < n; i++)
 			p->eng_chunks[i] = chunk_of(
-				p, p->waiting[p->takes[i].item], p->takes[i].n_tokens);
+				p->waiting[p->takes[i].item], p->takes[i].n_tokens);
 		n = within_bounds(p, n);
 		if (engine_prefill(p->w->engine, p->eng_chunks, n, &epoch) != ST_OK)
 			return; /* at the next result */
@@ -134,16 +131,13 @@ void pw_pass_form(struct pw *p)
 
 static void say_progress(struct pw *p, const struct pw_job *j)
 {
-	struct msg_progress m = {.router = j->req.router,
-		.seq = j->req.seq,
-		.attempt = j->req.attempt,
-		.tokens_final = j->done};
+	struct msg_progress m = {REQ_MEMBERS(j->job.req), .tokens_final = j->done};
 
-	routers_send(p->w->routers, j->req.router, MSG_progress, &m);
+	routers_send(p->w->routers, j->job.req.router, MSG_progress, &m);
 }
 
 /* First tokens of the choices, in order; false: one is not finite. */
-static bool keep_firsts(struct pw_job *j, uint32_t index, const struct eng_result *r)
+static bool keep_firsts(struct pw_job *j, const struct eng_result *r)
 {
 	uint32_t n = 0;
 	bool bad = false;
@@ -151,7 +145,7 @@ static bool keep_firsts(struct pw_job *j, uint32_t index, const struct eng_resul
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct eng_token *t = &r->tokens[i];
 
-		if (t->tag != index || t->scored)
+		if (t->tag != j->job.tag || t->scored)
 			continue;
 		assert(n < j->n_choices && t->position == j->n_ids);
 		bad |= (t->flags & SAMPLE_NAN) != 0;
@@ -169,17 +163,17 @@ static bool keep_firsts(struct pw_job *j, uint32_t index, const struct eng_resul
 
 static void prompt_done(struct pw *p, struct pw_job *j, const struct eng_result *r)
 {
-	bool right = keep_firsts(j, (uint32_t)(j - p->jobs), r);
+	bool right = keep_firsts(j, r);
 
 	worker_note_nan(p->w, !right);
-	pw_move(p, j, right ? PW_SAMPLED : PW_NAN);
+	jobs_move(p->jobs, &j->job, right ? PW_SAMPLED : PW_NAN);
 }
 
 static void chunk_done(struct pw *p, struct pw_job *j, const struct eng_result *r)
 {
-	if (j->state == PW_LEAVING) {
+	if (j->job.state == PW_LEAVING) {
 		if (j->in_flight == 0)
-			pw_move(p, j, PW_QUIET);
+			jobs_move(p->jobs, &j->job, PW_QUIET);
 	} else if (j->score && !pw_score(p, j, r)) {
 		return;
 	} else if (j->done == j->n_ids) {
@@ -200,7 +194,7 @@ void pw_pass_done(struct pw *p, const struct eng_result *r)
 	p->w->stats.v[STAT_prefill_tokens] += r->n_rows;
 	p->w->stats.v[STAT_prefill_steps]++;
 	for (uint32_t i = 0; i < pass->n; i++) {
-		struct pw_job *j = &p->jobs[pass->chunks[i].job];
+		struct pw_job *j = pass->chunks[i].job;
 
 		j->in_flight--;
 		j->done += pass->chunks[i].n_tokens;

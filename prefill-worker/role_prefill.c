@@ -36,14 +36,7 @@ static status check_prefill(struct pw *p, const struct msg_prefill *m, struct er
 	return ST_OK;
 }
 
-static bool queue_full(const struct pw *p, uint32_t n_ids)
-{
-	bool at_once = p->count[PW_QUEUED] == 0 && pw_has_room(p, n_ids);
-
-	return !at_once && p->count[PW_QUEUED] >= p->w->conf->max_queued;
-}
-
-/* Everything of a job but its place; what it owns is released by pw_release. */
+/* Everything of a job but its place; what it owns is released by pw_jobs. */
 static status fill_job(
 	struct pw *p, struct pw_job *j, const struct msg_prefill *m, struct err *err)
 {
@@ -51,8 +44,7 @@ static status fill_job(
 	uint32_t n_tops = (uint32_t)(m->n * m->draw.top_logprobs);
 	status st;
 
-	*j = (struct pw_job){.state = PW_QUEUED,
-		.req = wire_request_of(m),
+	*j = (struct pw_job){.job.req = wire_request_of(m),
 		.n_ids = n,
 		.n_pages = CEIL_DIV(n, PAGE_TOKENS),
 		.n_prompt = (uint32_t)m->n_prompt,
@@ -76,33 +68,14 @@ static status fill_job(
 	return ST_OK;
 }
 
-static void reject_full(struct pw *p, struct wire_request r)
-{
-	answer_rejected(p->w, r, REJECT_FULL, true,
-		"%u requests wait, %u pages and %u slots are free", p->count[PW_QUEUED],
-		pool_count(p->w->pages, POOL_FREE), pool_count(p->w->slots, POOL_FREE));
-}
-
 static void add_job(struct pw *p, const struct msg_prefill *m)
 {
-	struct wire_request r = wire_request_of(m);
 	struct pw_job made;
-	uint32_t index;
 	struct err err;
 	status st = fill_job(p, &made, m, &err);
 
-	if (st == ST_OK && reqmap_add(p->requests, r, &index)) {
-		p->jobs[index] = made;
-		p->count[PW_QUEUED]++;
-		p->order[p->n_order++] = index;
+	if (jobs_add(p->jobs, &made.job, st, &err) != NULL)
 		pw_admit(p); /* at once, so that the next message finds the true queue */
-		return;
-	}
-	pw_release(&made);
-	if (st == ST_INVALID)
-		answer_rejected(p->w, r, REJECT_INVALID, false, "%s", err.text);
-	else
-		reject_full(p, r);
 }
 
 static status on_prefill(void *self, const void *msg, struct err *err)
@@ -114,36 +87,15 @@ static status on_prefill(void *self, const void *msg, struct err *err)
 	struct err why;
 
 	(void)err;
-	if (!service_takes(p->w, m->router))
-		answer_rejected(
-			p->w, r, REJECT_DRAINING, true, "this worker is draining");
-	else if (pw_find(p, r) != NULL || tombs_has(p->w->tombs, r))
-		answer_rejected(p->w, r, REJECT_DUPLICATE, false,
-			"attempt %u of this request was here already", r.attempt);
-	else if (check_prefill(p, m, &why) != ST_OK)
+	if (jobs_refuse(p->jobs, r))
+		return ST_OK;
+	if (check_prefill(p, m, &why) != ST_OK)
 		answer_rejected(p->w, r, REJECT_INVALID, false, "%s", why.text);
 	else if (n > p->w->len_max)
 		answer_rejected(p->w, r, REJECT_TOO_LONG, false,
 			"%zu tokens; a sequence may have %u", n, p->w->len_max);
-	else if (queue_full(p, (uint32_t)n))
-		reject_full(p, r);
-	else
+	else if (!jobs_refuse_full(p->jobs, r, (uint32_t)CEIL_DIV(n, PAGE_TOKENS)))
 		add_job(p, m);
-	return ST_OK;
-}
-
-static status on_cancel(void *self, const void *msg, struct err *err)
-{
-	struct pw *p = self;
-	const struct msg_cancel *m = msg;
-	struct wire_request r = wire_request_of(m);
-	struct pw_job *j = pw_find(p, r);
-
-	(void)err;
-	if (j != NULL)
-		pw_end(p, j, FINISH_CANCELLED, NULL);
-	else
-		answer_freed(p->w, r); /* it ended before the cancel came */
 	return ST_OK;
 }
 
@@ -152,13 +104,14 @@ static status on_release(void *self, const void *msg, struct err *err)
 	struct pw *p = self;
 	const struct msg_release *m = msg;
 	struct wire_request r = wire_request_of(m);
-	struct pw_job *j = pw_find(p, r);
+	struct job *job = jobs_find(p->jobs, r);
+	struct pw_job *j = pw_of(job);
 
-	if (j == NULL) {
+	if (job == NULL) {
 		answer_freed(p->w, r);
 		return ST_OK;
 	}
-	if (j->state != PW_EXPORTED || m->lease - j->lease >= j->n_choices)
+	if (job->state != PW_EXPORTED || m->lease - j->lease >= j->n_choices)
 		return err_set(err, ST_INVALID,
 			REQ_FMT " has lease %" PRIu64 ", not %" PRIu64, REQ_ARG(r),
 			j->lease, m->lease);
@@ -168,7 +121,6 @@ static status on_release(void *self, const void *msg, struct err *err)
 
 static const struct role_handler handlers[] = {
 	{MSG_prefill, on_prefill},
-	{MSG_cancel, on_cancel},
 	{MSG_release, on_release},
 };
 
@@ -181,12 +133,9 @@ static status start(struct worker *w, void **self, struct err *err)
 
 	(void)err;
 	p->w = w;
-	p->capacity = pool_size(w->slots) + (uint32_t)w->conf->max_queued + 1;
-	p->requests = reqmap_create(p->capacity);
-	p->jobs = mem_alloc(p->capacity, sizeof(*p->jobs));
-	p->order = mem_alloc(p->capacity, sizeof(*p->order));
-	p->left = mem_alloc(p->capacity, sizeof(*p->left));
-	p->waiting = mem_alloc(p->capacity, sizeof(*p->waiting));
+	p->jobs = w->jobs;
+	p->left = mem_alloc(p->jobs->capacity, sizeof(*p->left));
+	p->waiting = mem_alloc(p->jobs->capacity, sizeof(*p->waiting));
 	p->eng_chunks = mem_alloc(seqs, sizeof(*p->eng_chunks));
 	p->takes = mem_alloc(seqs, sizeof(*p->takes));
 	for (uint32_t i = 0; i < PASSES_MAX; i++)
@@ -201,13 +150,8 @@ static void stop(void *self)
 	struct pw *p = self;
 
 	leases_on_freed(p->w->leases, NULL, NULL);
-	for (uint32_t i = 0; i < p->n_order; i++)
-		pw_release(&p->jobs[p->order[i]]);
 	for (uint32_t i = 0; i < PASSES_MAX; i++)
 		mem_free(p->passes[i].chunks);
-	reqmap_destroy(p->requests);
-	mem_free(p->jobs);
-	mem_free(p->order);
 	mem_free(p->left);
 	mem_free(p->waiting);
 	mem_free(p->eng_chunks);
@@ -230,99 +174,14 @@ static void turn(void *self)
 	pw_grant(p);
 }
 
-/* Ending a job takes it out of order[], so these walk from the youngest. */
-static void cut(void *self, const char *text)
-{
-	struct pw *p = self;
-
-	for (uint32_t i = p->n_order; i-- > 0;)
-		pw_end(p, &p->jobs[p->order[i]], FINISH_DRAINED, text);
-}
-
-static bool drained(const void *self)
-{
-	const struct pw *p = self;
-
-	return p->n_order == 0;
-}
-
-/* Leases stay: another router may know nothing of them, but an importer may be reading;
- * they run out by time. */
-static void router_lost(void *self, uint64_t router)
-{
-	struct pw *p = self;
-
-	for (uint32_t i = p->n_order; i-- > 0;) {
-		struct pw_job *j = &p->jobs[p->order[i]];
-
-		if (j->req.router == router && j->state != PW_EXPORTED)
-			pw_end(p, j, FINISH_CANCELLED, "its router is gone");
-	}
-}
-
-static bool named(void *self, struct wire_request r, uint64_t number, bool wanted)
-{
-	struct pw_job *j = pw_find(self, r);
-
-	if (j == NULL)
-		return false;
-	j->named = number;
-	if (!wanted)
-		pw_end(self, j, FINISH_CANCELLED, NULL);
-	return true;
-}
-
-/* An importer may be reading, or about to: leases run out by time. */
-static void disown(struct pw *p, const struct pw_job *j)
-{
-	for (uint32_t i = 0; i < j->n_choices; i++)
-		lease_disown(p->w->leases, j->lease + i);
-}
-
-static void unnamed(void *self, uint64_t router, uint64_t number)
-{
-	struct pw *p = self;
-
-	for (uint32_t i = p->n_order; i-- > 0;) {
-		struct pw_job *j = &p->jobs[p->order[i]];
-
-		if (j->req.router != router || j->named == number)
-			continue;
-		if (j->state == PW_EXPORTED)
-			disown(p, j);
-		else
-			pw_end(p, j, FINISH_CANCELLED, "its router does not know it");
-	}
-}
-
-static struct role_load load(const void *self)
-{
-	const struct pw *p = self;
-	struct role_load l = {.queued = p->count[PW_QUEUED],
-		.running = p->n_order - p->count[PW_QUEUED]};
-
-	for (uint32_t i = 0; i < p->n_order; i++) {
-		const struct pw_job *j = &p->jobs[p->order[i]];
-
-		if (j->state == PW_QUEUED || j->state == PW_FILLING)
-			l.queued_tokens += j->n_ids - j->done;
-	}
-	return l;
-}
-
 const struct role role_prefill = {
 	.name = "prefill",
 	.party = WIRE_PREFILL,
 	.handlers = handlers,
 	.n_handlers = COUNT(handlers),
+	.jobs = &pw_jobs,
 	.start = start,
 	.on_result = on_result,
 	.turn = turn,
-	.cut = cut,
-	.drained = drained,
-	.router_lost = router_lost,
-	.named = named,
-	.unnamed = unnamed,
-	.load = load,
 	.stop = stop,
 };

@@ -10,6 +10,8 @@
 	((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 #define MIN(a, b)      ((a) < (b) ? (a) : (b))
 #define MAX(a, b)      ((a) > (b) ? (a) : (b))
+/* A state as a bit of a set of states. */
+#define MAY(state)     (1u << (state))
 /* a, b unsigned, b > 0; no overflow as long as a + b - 1 fits. */
 #define CEIL_DIV(a, b) (((a) + (b)-1) / (b))
 

@@ -3,7 +3,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/worker/reqmap.h"
 #include "common/worker/worker.h"
 
 #include <stdarg.h>
@@ -15,11 +14,7 @@ void answer_rejected(struct worker *w, struct wire_request r, enum wire_reject r
 	bool later, const char *fmt, ...)
 {
 	char text[TEXT_BYTES];
-	struct msg_rejected m = {.router = r.router,
-		.seq = r.seq,
-		.attempt = r.attempt,
-		.reason = reason,
-		.later = later};
+	struct msg_rejected m = {REQ_MEMBERS(r), .reason = reason, .later = later};
 	va_list args;
 
 	va_start(args, fmt);
@@ -35,12 +30,8 @@ void answer_rejected(struct worker *w, struct wire_request r, enum wire_reject r
 void answer_finished(struct worker *w, struct wire_request r, enum wire_finish reason,
 	uint32_t n_generated, const char *text)
 {
-	struct msg_finished m = {.router = r.router,
-		.seq = r.seq,
-		.attempt = r.attempt,
-		.reason = reason,
-		.n_generated = n_generated,
-		.has_text = text != NULL};
+	struct msg_finished m = {REQ_MEMBERS(r), .reason = reason,
+		.n_generated = n_generated, .has_text = text != NULL};
 
 	if (text != NULL)
 		m.text = bytes_of_str(text);
@@ -52,7 +43,7 @@ void answer_finished(struct worker *w, struct wire_request r, enum wire_finish r
 
 void answer_freed(struct worker *w, struct wire_request r)
 {
-	struct msg_freed m = {.router = r.router, .seq = r.seq, .attempt = r.attempt};
+	struct msg_freed m = {REQ_MEMBERS(r)};
 
 	tombs_add(w->tombs, r, clock_ns());
 	log_debug("freed " REQ_FMT, REQ_ARG(r));

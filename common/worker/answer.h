@@ -7,6 +7,14 @@
 #include "common/wire/wire.h"
 #include <stdbool.h>
 
+/* Shown on every log line about a request. */
+#define REQ_FMT "req=%016llx.%llu.%u"
+#define REQ_ARG(r)                                                                       \
+	(unsigned long long)(r).router, (unsigned long long)(r).seq, (r).attempt
+
+/* Of a message struct that names a request. */
+#define REQ_MEMBERS(r) .router = (r).router, .seq = (r).seq, .attempt = (r).attempt
+
 struct worker;
 /* Leaves no tombstone: the same attempt may be offered again. later: the router should
  * try again, here or elsewhere. */

@@ -78,16 +78,6 @@ static status on_ask(struct worker *w, uint64_t router, const void *msg, struct 
 	return st;
 }
 
-static const struct {
-	uint8_t type;
-	status (*fn)(struct worker *w, uint64_t router, const void *msg, struct err *err);
-} handlers[] = {
-	{MSG_peer_down, on_peer_down},
-	{MSG_drain, on_drain},
-	{MSG_undrain, on_undrain},
-	{MSG_ask, on_ask},
-};
-
 /* A request names the router that numbered it; nobody may speak for another. Every
  * message of a role begins with that member (schema.def, REQUEST). */
 static status check_owner(uint64_t router, const void *msg, struct err *err)
@@ -101,6 +91,28 @@ static status check_owner(uint64_t router, const void *msg, struct err *err)
 			(unsigned long long)owner, (unsigned long long)router);
 	return ST_OK;
 }
+
+static status on_cancel(
+	struct worker *w, uint64_t router, const void *msg, struct err *err)
+{
+	const struct msg_cancel *m = msg;
+	status st = check_owner(router, msg, err);
+
+	if (st == ST_OK)
+		jobs_cancel(w->jobs, wire_request_of(m));
+	return st;
+}
+
+static const struct {
+	uint8_t type;
+	status (*fn)(struct worker *w, uint64_t router, const void *msg, struct err *err);
+} handlers[] = {
+	{MSG_peer_down, on_peer_down},
+	{MSG_drain, on_drain},
+	{MSG_undrain, on_undrain},
+	{MSG_ask, on_ask},
+	{MSG_cancel, on_cancel},
+};
 
 static status to_role(struct worker *w, uint64_t router, const struct wire_msg *type,
 	const void *msg, struct err *err)

@@ -2,13 +2,13 @@
 #include "common/worker/held.h"
 
 #include "common/base/log.h"
-#include "common/worker/reqmap.h"
+#include "common/worker/answer.h"
+#include "common/worker/jobs.h"
 #include "common/worker/worker.h"
 
 static void say_absent(struct worker *w, struct wire_request r, uint64_t number)
 {
-	struct msg_absent m = {
-		.router = r.router, .seq = r.seq, .attempt = r.attempt, .number = number};
+	struct msg_absent m = {REQ_MEMBERS(r), .number = number};
 
 	log_debug("absent " REQ_FMT, REQ_ARG(r));
 	routers_send(w->routers, r.router, MSG_absent, &m);
@@ -26,8 +26,8 @@ void held_compare(struct worker *w, uint64_t router, const struct msg_beat *m)
 
 		wire_get(m->held, i, &h, sizeof(h));
 		r = (struct wire_request){router, h.seq, h.attempt};
-		if (!w->role->named(w->self, r, m->number, h.wanted != 0))
+		if (!jobs_named(w->jobs, r, m->number, h.wanted != 0))
 			say_absent(w, r, m->number);
 	}
-	w->role->unnamed(w->self, router, m->number);
+	jobs_unnamed(w->jobs, router, m->number);
 }

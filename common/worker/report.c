@@ -23,7 +23,7 @@ static void count_pool(struct stats *s, const struct pool *p, enum stat_id first
 void report_stats(struct worker *w)
 {
 	struct engine_counters n = engine_counters(w->engine);
-	struct role_load load = w->role->load(w->self);
+	struct job_load load = jobs_load(w->jobs);
 	uint64_t hits = 0;
 
 	count_pool(&w->stats, w->pages, STAT_pages_free);
@@ -45,7 +45,7 @@ static const char *state_name(const struct worker *w)
 
 static void put_status(struct worker *w, struct json_out *out)
 {
-	struct role_load load = w->role->load(w->self);
+	struct job_load load = jobs_load(w->jobs);
 	char incarnation[24];
 
 	report_stats(w);
@@ -86,7 +86,7 @@ static void put_pool(struct json_out *out, const char *name, const struct pool *
 
 static void put_pools(struct worker *w, struct json_out *out)
 {
-	struct role_load load = w->role->load(w->self);
+	struct job_load load = jobs_load(w->jobs);
 
 	put_pool(out, "pages", w->pages);
 	put_pool(out, "slots", w->slots);

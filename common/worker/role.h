@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct worker;
+struct job_kind;
 
 struct role_handler {
 	uint8_t type; /* enum msg_type */
@@ -20,38 +21,20 @@ struct role_handler {
 	status (*fn)(void *self, const void *msg, struct err *err);
 };
 
-/* What a beat says of a role's load. */
-struct role_load {
-	uint32_t running;
-	uint32_t queued;
-	uint64_t queued_tokens;
-};
-
 struct role {
 	const char *name; /* "prefill" */
 	enum wire_party party;
 	const struct role_handler *handlers;
 	size_t n_handlers;
+	const struct job_kind *jobs;
 	/* Start-up memory only. *self comes back in every other call. */
 	status (*start)(struct worker *w, void **self, struct err *err);
 	void (*on_result)(void *self, const struct eng_result *r);
 	/* Once per loop turn, after all messages and results of the turn, and every few
 	 * milliseconds: admit, schedule, send. */
 	void (*turn)(void *self);
-	/* A drain ran out of time: ends every request with FINISH_DRAINED. */
-	void (*cut)(void *self, const char *text);
-	/* Nothing is held any more for anybody. */
-	bool (*drained)(const void *self);
-	/* A router is gone: what it asked for ends unseen; leases run out by time. */
-	void (*router_lost)(void *self, uint64_t router);
-	/* The beat `number` of its router names this request; false: it is not held. Not
-	 * wanted: as if cancel were said again, which may have come before hello. */
-	bool (*named)(void *self, struct wire_request r, uint64_t number, bool wanted);
-	/* After all of them: what of this router was not named is not wanted any more. */
-	void (*unnamed)(void *self, uint64_t router, uint64_t number);
 	/* Another worker is gone (protocol: peer_down). NULL: of no interest. */
 	void (*peer_down)(void *self, struct bytes id, uint64_t incarnation);
-	struct role_load (*load)(const void *self);
 	void (*stop)(void *self);
 };
 

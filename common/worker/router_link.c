@@ -40,7 +40,7 @@ static void move(struct router_link *l, enum link_state next, const char *why)
 	if (next != LINK_LIVE)
 		l->incarnation = 0;
 	if (gone != 0)
-		l->set->w->role->router_lost(l->set->w->self, gone);
+		jobs_router_lost(l->set->w->jobs, gone);
 }
 
 bool router_link_send(struct router_link *l, uint8_t type, const void *msg)

@@ -114,7 +114,7 @@ static void beat(void *ctx)
 	struct routers *s = ctx;
 	struct worker *w = s->w;
 	struct engine_counters n = engine_counters(w->engine);
-	struct role_load load = w->role->load(w->self);
+	struct job_load load = jobs_load(w->jobs);
 
 	report_stats(w);
 	struct msg_beat m = {.incarnation = w->incarnation,

@@ -25,7 +25,7 @@ bool service_takes(const struct worker *w, uint64_t router)
 
 static bool idle(const struct worker *w)
 {
-	return w->role->drained(w->self) && !routers_owe(w->routers);
+	return w->jobs->order.n == 0 && !routers_owe(w->routers);
 }
 
 static void begin(struct worker *w, uint64_t timeout_ms, const char *reason)
@@ -79,7 +79,7 @@ static void cut(struct worker *w, const char *why)
 		return;
 	s->cut = true;
 	log_warn("cutting the work that is left: %s", why);
-	w->role->cut(w->self, why);
+	jobs_cut(w->jobs, why);
 }
 
 static void shut_down(struct worker *w, int exit_code, const char *reason)
@@ -136,7 +136,7 @@ void service_turn(struct worker *w, uint64_t now_ns)
 		return;
 	if (s->deadline_ns != 0 && now_ns >= s->deadline_ns)
 		cut(w, "the time for draining is over");
-	empty = s->give_up_ns != 0 ? w->role->drained(w->self) : idle(w);
+	empty = s->give_up_ns != 0 ? w->jobs->order.n == 0 : idle(w);
 	if (s->state == DRAINING &&
 		(empty || (s->give_up_ns != 0 && now_ns >= s->give_up_ns)))
 		say_drained(w);

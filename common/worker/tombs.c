@@ -4,7 +4,7 @@
 
 #include "common/base/idmap.h"
 #include "common/base/mem.h"
-#include "common/worker/reqmap.h"
+#include "common/worker/jobs.h"
 
 struct tomb {
 	struct wire_request request;

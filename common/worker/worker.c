@@ -97,6 +97,7 @@ static void turn(void *ctx)
 #ifdef BATON_FAULTS
 	pool_check(w->pages);
 	pool_check(w->slots);
+	jobs_check(w->jobs);
 #endif
 }
 
@@ -251,6 +252,8 @@ static status start_state(struct worker *w, struct err *err)
 static status start_role(struct worker *w, struct err *err)
 {
 	w->tombs = tombs_create(TOMBS, TOMB_NS);
+	w->jobs = jobs_create(w, w->role->jobs,
+		pool_size(w->slots) + (uint32_t)w->conf->max_queued + 1);
 	return w->role->start(w, &w->self, err);
 }
 
@@ -358,6 +361,7 @@ static void stop(struct worker *w, int code)
 	leave_if_hung(w, code);
 	if (w->self != NULL)
 		w->role->stop(w->self);
+	jobs_destroy(w->jobs);
 	leave_the_arena(w, code);
 	tombs_destroy(w->tombs);
 	if (w->leases != NULL)

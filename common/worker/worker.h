@@ -10,6 +10,7 @@
 #include "common/model/tokenizer.h"
 #include "common/state/lease.h"
 #include "common/state/pool.h"
+#include "common/worker/jobs.h"
 #include "common/worker/role.h"
 #include "common/worker/routers.h"
 #include "common/worker/service.h"
@@ -33,6 +34,7 @@ struct worker {
 	struct importer *importer;
 	struct tombs *tombs;
 	const struct role *role;
+	struct jobs *jobs;
 	void *self; /* the role's */
 	struct loop_fd *results;
 	struct loop_timer tick;

@@ -13,7 +13,6 @@
 #define IMPORTER_PEERS_MAX 64u
 #define IMPORTER_PULLS_MAX 256u
 /* The tables of what may follow a state hold a bit for each. */
-#define MAY(state)         (1u << (state))
 /* How often a paused fault point, a full listener queue are looked at again. */
 #define RETRY_MS           10
 

@@ -12,14 +12,14 @@ static void every_live_state_can_be_ended(void **state)
 {
 	(void)state;
 	for (unsigned s = 0; s < DW__STATES; s++)
-		assert_int_equal(dw_move_known((enum dw_state)s, DW_ENDED), s != DW_GONE);
+		assert_int_equal(jobs_move_known(&dw_jobs, s, DW_ENDED), s != DW_GONE);
 }
 
 static void nothing_happens_to_what_is_gone(void **state)
 {
 	(void)state;
 	for (unsigned e = 0; e < DW__EVENTS; e++)
-		assert_false(dw_move_known(DW_GONE, (enum dw_event)e));
+		assert_false(jobs_move_known(&dw_jobs, DW_GONE, e));
 }
 
 /* An importer's answer and an engine's last word come exactly where one is awaited. */
@@ -39,9 +39,7 @@ static void the_known_pairs(void **state)
 	(void)state;
 	for (unsigned s = 0; s < DW__STATES; s++)
 		for (unsigned e = 0; e < DW__EVENTS; e++)
-			assert_int_equal(
-				dw_move_known((enum dw_state)s, (enum dw_event)e),
-				known[s][e]);
+			assert_int_equal(jobs_move_known(&dw_jobs, s, e), known[s][e]);
 }
 
 int main(void)

@@ -12,14 +12,14 @@ static void every_live_state_can_be_ended(void **state)
 {
 	(void)state;
 	for (unsigned s = 0; s < PW__STATES; s++)
-		assert_int_equal(pw_move_known((enum pw_state)s, PW_ENDED), s != PW_GONE);
+		assert_int_equal(jobs_move_known(&pw_jobs, s, PW_ENDED), s != PW_GONE);
 }
 
 static void nothing_happens_to_what_is_gone(void **state)
 {
 	(void)state;
 	for (unsigned e = 0; e < PW__EVENTS; e++)
-		assert_false(pw_move_known(PW_GONE, (enum pw_event)e));
+		assert_false(jobs_move_known(&pw_jobs, PW_GONE, e));
 }
 
 /* Pages are given back in exactly one way from each state, so the pairs are few; a new
@@ -37,9 +37,7 @@ static void the_known_pairs(void **state)
 	(void)state;
 	for (unsigned s = 0; s < PW__STATES; s++)
 		for (unsigned e = 0; e < PW__EVENTS; e++)
-			assert_int_equal(
-				pw_move_known((enum pw_state)s, (enum pw_event)e),
-				known[s][e]);
+			assert_int_equal(jobs_move_known(&pw_jobs, s, e), known[s][e]);
 }
 
 int main(void)

@@ -59,7 +59,7 @@ struct dw_job {
 
 	/* Positions: the state covers n_tokens = n_prompt + n_generated - 1 tokens; the
 	 * last generated one is the next input and stands at position n_tokens. */
-	uint32_t n_prompt, n_tokens; /* job.n_generated */
+	uint32_t n_prompt, n_tokens; /* n_generated is of the head */
 	uint32_t last_token;
 	uint32_t n_end; /* n_tokens when nothing more may be generated */
 	struct sampling_terms draw;

@@ -8,6 +8,7 @@
 #include "common/worker/held.h"
 #include "common/worker/worker.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -26,6 +27,26 @@ static uint64_t beats_ns(const struct router_link *l, uint64_t n)
 	return n * l->set->w->conf->beat_ms * NS_PER_MS;
 }
 
+static const uint8_t may_follow[] = {
+	[LINK_DOWN] = MAY(LINK_DOWN) | MAY(LINK_HELLO),
+	[LINK_HELLO] =
+		MAY(LINK_DOWN) | MAY(LINK_HELLO) | MAY(LINK_LIVE) | MAY(LINK_BARRED),
+	[LINK_LIVE] = MAY(LINK_DOWN) | MAY(LINK_HELLO) | MAY(LINK_BARRED),
+	[LINK_BARRED] =
+		MAY(LINK_DOWN) | MAY(LINK_HELLO) | MAY(LINK_LIVE) | MAY(LINK_BARRED),
+};
+
+/* What holds of a connection in each state. */
+static void check(const struct router_link *l)
+{
+	bool live = l->state == LINK_LIVE;
+
+	assert(l->bus != NULL);
+	assert(live || (l->incarnation == 0 && !l->full && !l->says_placed));
+	assert(l->state != LINK_BARRED || l->barred_ns != 0);
+	assert(!live || l->barred_ns == 0);
+}
+
 static void move(struct router_link *l, enum link_state next, const char *why)
 {
 	static const char *const names[] = {"down", "hello", "live", "barred"};
@@ -34,11 +55,13 @@ static void move(struct router_link *l, enum link_state next, const char *why)
 	if (l->state != next)
 		log_info("router %s: %s -> %s: %s", l->name, names[l->state], names[next],
 			why);
+	assert((may_follow[l->state] & MAY(next)) != 0);
 	l->state = next;
 	l->full = false;
 	l->says_placed = false;
 	if (next != LINK_LIVE)
 		l->incarnation = 0;
+	check(l);
 	if (gone != 0)
 		jobs_router_lost(l->set->w->jobs, gone);
 }
@@ -138,8 +161,8 @@ static void on_hello(struct router_link *l, const struct msg_hello *m)
 	}
 	l->barred_ns = 0;
 	l->renewed_ns = 0;
-	move(l, LINK_LIVE, "hello answered");
 	l->incarnation = m->incarnation;
+	move(l, LINK_LIVE, "hello answered");
 }
 
 static void on_refused(
@@ -207,7 +230,8 @@ static void on_message(
 
 	(void)peer;
 	(void)conn;
-	if (wm == NULL)
+	/* What is left of a connection that ended speaks for nobody. */
+	if (wm == NULL || l->state == LINK_DOWN)
 		return;
 	clock_look(); /* what is heard after a sleep is not heard before it */
 	l->heard_ns = clock_ran_ns();

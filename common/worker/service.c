@@ -6,10 +6,26 @@
 #include "common/loop/notify.h"
 #include "common/worker/worker.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 /* After a cut: rows leave the engine within a step; longer is a device that hangs. */
 #define CUT_GRACE_NS (2 * NS_PER_S)
+
+static const uint8_t may_follow[] = {
+	[SERVING] = MAY(DRAINING),
+	[DRAINING] = MAY(DRAINED) | MAY(SERVING),
+	[DRAINED] = MAY(SERVING),
+};
+
+static void set_state(struct service *s, enum service_state state)
+{
+	assert((may_follow[s->state] & MAY(state)) != 0);
+	s->state = state;
+	/* Nothing of a drain is left once it is undone. */
+	assert(state != SERVING ||
+		(!s->exits && !s->cut && s->deadline_ns == 0 && s->give_up_ns == 0));
+}
 
 bool service_accepts(const struct worker *w)
 {
@@ -36,7 +52,7 @@ static void begin(struct worker *w, uint64_t timeout_ms, const char *reason)
 	s->deadline_ns = timeout_ms > 0 ? clock_ns() + timeout_ms * NS_PER_MS : 0;
 	snprintf(s->reason, sizeof(s->reason), "%s", reason);
 	if (s->state == SERVING) {
-		s->state = DRAINING;
+		set_state(s, DRAINING);
 		routers_drain(w->routers);
 	} else {
 		routers_beat(w->routers); /* it may end now */
@@ -63,7 +79,8 @@ void service_undrain(struct worker *w)
 			s->exits ? "the process is ending" : "not draining");
 		return;
 	}
-	*s = (struct service){.state = SERVING};
+	*s = (struct service){.state = s->state};
+	set_state(s, SERVING);
 	log_info("serving again");
 	notify_status("serving");
 	routers_beat(w->routers);
@@ -121,7 +138,7 @@ static void say_drained(struct worker *w)
 {
 	struct msg_drained m = {.clean = !w->service.cut};
 
-	w->service.state = DRAINED;
+	set_state(&w->service, DRAINED);
 	log_info("drained clean=%d", !w->service.cut);
 	notify_status("drained: ready to stop");
 	routers_broadcast(w->routers, MSG_drained, &m);

@@ -48,7 +48,8 @@ static status start_pull(struct dw *d, struct dw_job *j, struct err *err)
 	return importer_pull(d->w->importer, &p, on_pulled, j, &j->pull, err);
 }
 
-/* Another choice of the same prompt whose state is on its way to this worker, or here. */
+/* Another choice of the same prompt whose state is on its way to this worker, or here.
+ * The group is a router's word: a prompt of another size is none. */
 static struct dw_job *find_twin(const struct dw *d, const struct dw_job *j)
 {
 	struct dw_job *found = NULL;
@@ -57,7 +58,9 @@ static struct dw_job *find_twin(const struct dw *d, const struct dw_job *j)
 		return NULL;
 	list_each (o, &d->jobs->order, struct dw_job, job.node) {
 		if (o == j || o->group != j->group ||
-			o->source_incarnation != j->source_incarnation)
+			o->source_incarnation != j->source_incarnation ||
+			o->n_prompt != j->n_prompt ||
+			o->n_state_pages != j->n_state_pages)
 			continue;
 		if (o->job.state == DW_READY || o->job.state == DW_RUNNING)
 			return o;

@@ -28,7 +28,10 @@
 	X(rebound, "baton_socket_rebound_total",                                         \
 		"times that the removed socket for workers was bound anew")              \
 	X(gone, "baton_clients_gone_total", "clients that left before the end")          \
-	X(refused, "baton_http_refused_total", "answers given before a request was read")
+	X(refused, "baton_http_refused_total",                                           \
+		"answers given before a request was read")                               \
+	X(log_dropped, "baton_log_dropped_total",                                        \
+		"log lines dropped because nobody read them")
 
 enum metric_counter {
 #define X(id, name, help) COUNTER_##id,

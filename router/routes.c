@@ -93,6 +93,7 @@ static void metrics(struct router *rt, struct http_req *req)
 	}
 	rt->metrics.counter[COUNTER_replays] = rt->requests.replays;
 	rt->metrics.counter[COUNTER_breaches] = rt->requests.breaches;
+	rt->metrics.counter[COUNTER_log_dropped] = log_dropped();
 	sink_init(&out, METRICS_BYTES_MAX);
 	metrics_text(&scene, &out);
 	if (out.full) {

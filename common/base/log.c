@@ -189,6 +189,11 @@ status log_begin(struct err *err)
 	return st;
 }
 
+uint64_t log_dropped(void)
+{
+	return log_queue_dropped();
+}
+
 void log_end(void)
 {
 	log_queue_drain();

@@ -8,6 +8,8 @@
 #include "common/base/attr.h"
 #include "common/base/err.h"
 
+#include <stdint.h>
+
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 void log_level_set(enum log_level level);
@@ -31,6 +33,8 @@ void log_to(int fd);
 /* For process.c. A thread writes from now on; what was logged before a crash or a failed
  * assertion is still written. */
 MUST_CHECK status log_begin(struct err *err);
+/* Lines that were dropped so far, because they were not read. */
+uint64_t log_dropped(void);
 /* Gives the thread its time, but waits for no reader that has stalled. */
 void log_end(void);
 

@@ -35,6 +35,7 @@ static struct {
 	_Atomic uint64_t put, taken;
 	/* Lines that were dropped and not told yet; while there are, all are dropped. */
 	_Atomic uint64_t dropped;
+	_Atomic uint64_t ever_dropped;
 	char bytes[QUEUE_BYTES];
 } queue = {.fd = STDERR_FILENO};
 
@@ -158,11 +159,18 @@ void log_queue_put(const char *line, size_t len)
 		write_all(line, len);
 		return;
 	}
-	if (atomic_load(&queue.dropped) > 0 || len > QUEUE_BYTES - waiting)
+	if (atomic_load(&queue.dropped) > 0 || len > QUEUE_BYTES - waiting) {
 		atomic_fetch_add(&queue.dropped, 1);
-	else
+		atomic_fetch_add(&queue.ever_dropped, 1);
+	} else {
 		enqueue(line, len);
+	}
 	sem_post(&queue.more);
+}
+
+uint64_t log_queue_dropped(void)
+{
+	return atomic_load(&queue.ever_dropped);
 }
 
 void log_queue_drain(void)

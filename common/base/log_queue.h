@@ -24,6 +24,8 @@ void log_queue_to(int fd);
 MUST_CHECK status log_queue_start(log_notice_fn *notice, struct err *err);
 /* One line with its end. One caller at a time. */
 void log_queue_put(const char *line, size_t len);
+/* Lines that were ever dropped. From any thread. */
+uint64_t log_queue_dropped(void);
 /* Waits until all is written, but not for a reader that takes nothing for half a second.
  * From any thread, and from a signal handler. */
 void log_queue_drain(void);

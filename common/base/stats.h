@@ -30,7 +30,8 @@
 	X(slots_live, gauge, "state slots of running sequences")                         \
 	X(slots_exported, gauge, "state slots leased to another worker")                 \
 	X(jobs, gauge, "requests held by this worker")                                   \
-	X(fault_hits, counter, "fault points hit (test builds)")
+	X(fault_hits, counter, "fault points hit (test builds)")                         \
+	X(log_dropped, counter, "log lines dropped because nobody read them")
 
 enum stat_id {
 #define X(name, kind, help) STAT_##name,

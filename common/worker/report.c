@@ -34,6 +34,7 @@ void report_stats(struct worker *w)
 	for (unsigned i = 0; i < FAULT__COUNT; i++)
 		hits += fault_hits((enum fault_phase)i);
 	w->stats.v[STAT_fault_hits] = hits;
+	w->stats.v[STAT_log_dropped] = log_dropped();
 }
 
 static const char *state_name(const struct worker *w)

@@ -144,6 +144,7 @@ def test_a_log_that_nobody_reads_holds_up_no_process(trio):
     wait_for(trio.ready, 60)
     check_answers(trio)
     say(trio)
+    assert re.search(r"\nbaton_log_dropped_total [1-9]", trio.ask("GET", "/metrics")[1].decode())
     begun = time.monotonic()
     assert trio.ask("GET", "/live")[0] == 200 and time.monotonic() - begun < 1
     check_answers(trio, 1)
@@ -169,6 +170,8 @@ def test_lines_that_were_not_read_are_counted_where_the_log_goes_on(trio):
     seen = len(re.findall(rb"path=/\d{190} ", log))
     dropped = sum(int(n) for n in re.findall(rb": (\d+) log lines were dropped", log))
     assert dropped > 0 and seen + dropped == LINES
+    metrics = trio.ask("GET", "/metrics")[1].decode()
+    assert f"\nbaton_log_dropped_total {dropped}\n" in metrics
     os.close(reader)
 
 

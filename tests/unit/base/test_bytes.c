@@ -167,6 +167,7 @@ static void statistics_keep_their_numbers(void **state)
 	assert_int_equal(STAT_handover_bytes, 5);
 	assert_int_equal(STAT_pages_free, 15);
 	assert_int_equal(STAT_fault_hits, 24);
+	assert_int_equal(STAT_log_dropped, 25);
 	assert_string_equal(stats_name(STAT_jobs), "jobs");
 	assert_string_equal(stats_kind(STAT_jobs), "gauge");
 	assert_string_equal(stats_kind(STAT_evicted), "counter");

@@ -267,7 +267,8 @@ status http_create(struct http **out, const struct http_options *options,
 	h->head = (struct http_head_limits){h->o.header_max, h->o.headers_max};
 	h->n_by_fd = h->o.connections_max + OTHER_FDS;
 	h->by_fd = mem_alloc(h->n_by_fd, sizeof(struct http_req *));
-	if (http_listen_open(h, err) != ST_OK || start_daemon(h, err) != ST_OK) {
+	if (http_tap_check(err) != ST_OK || http_listen_open(h, err) != ST_OK ||
+		start_daemon(h, err) != ST_OK) {
 		release(h);
 		return err->code;
 	}

@@ -123,7 +123,10 @@ uint64_t http_ran_ns(void);
 /* Look at req in this turn. */
 void http_mark_ready(struct http_req *req);
 
-/* http_tap.c: one run of libmicrohttpd, whose reads are looked at. */
+/* http_tap.c: whether libmicrohttpd reads through us in this process; if not, nothing may
+ * be served. */
+MUST_CHECK status http_tap_check(struct err *err);
+/* One run of libmicrohttpd, whose reads are looked at. */
 void http_tap_run(struct http *h);
 /* Reads on after a refusal; false: there is nothing more to come. */
 bool http_tap_drop(struct http_req *req);

@@ -8,6 +8,7 @@
 #include "router/link.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* A request that no worker can take is passed by later ones that fit. When it has waited
  * this long, room is kept for it (sched_round.h). */
@@ -148,7 +149,11 @@ struct walk {
 	struct sched_worker w[SCHED__ROLES][FLEET_WORKERS_MAX];
 	uint32_t index[SCHED__ROLES][FLEET_WORKERS_MAX];
 	struct request *next[SCHED_CLASSES];
-	bool tries[SCHED_CLASSES], looked[SCHED_CLASSES];
+	bool tries[SCHED_CLASSES];
+	/* The first one of a class is looked at in any case, for room may have to be kept
+	 * for it; the others while there could be room, which is asked again whenever
+	 * some was given out. */
+	bool looked[SCHED_CLASSES], open[SCHED_CLASSES];
 };
 
 static void walk_begin(struct walk *x, struct router *rt, uint64_t now_ns)
@@ -210,6 +215,7 @@ static void dispatch(struct walk *x, struct request *r)
 		route.p = fleet_at(f, x->index[SCHED_PREFILL][at[SCHED_PREFILL]]);
 		route.d = fleet_at(f, x->index[SCHED_DECODE][at[SCHED_DECODE]]);
 		move(r, EV_DISPATCHED, &route);
+		memset(x->open, 0, sizeof(x->open));
 		break;
 	case SCHED_TOO_LONG:
 		end_waiting(x->rt, r, "no_workers", LIMIT_no_workers,
@@ -247,10 +253,8 @@ static void dispatch_queued(struct router *rt, uint64_t now_ns)
 
 	walk_begin(&x, rt, now_ns);
 	while ((c = sched_round_class(&x.round, x.tries)) >= 0) {
-		/* The first one of a class is looked at in any case: room may have to be
-		 * kept for it. */
-		if (x.looked[c] && !sched_round_open(&x.round, (unsigned)c)) {
-			x.tries[c] = false;
+		if (x.looked[c] && !x.open[c]) {
+			x.open[c] = x.tries[c] = sched_round_open(&x.round, (unsigned)c);
 			continue;
 		}
 		x.looked[c] = true;

@@ -248,8 +248,9 @@ static status on_tokens(
 		at += t.n_tops;
 		r = find_or_end(
 			rt, from, (struct wire_request){m->router, t.seq, t.attempt});
+		/* Nobody who waits gets a place by a token. */
 		if (r != NULL && r->d == from->w &&
-			move(rt, r, EV_TOKEN, &token, err) != ST_OK)
+			request_move(r, EV_TOKEN, &token, err) != ST_OK)
 			st = ST_PEER;
 	}
 	return st;

@@ -32,37 +32,46 @@ _Static_assert(ORDERED_OBEYED == (int)CTL_DONE && ORDERED_REFUSED == (int)CTL_RE
 		       ORDERED_UNKNOWN == (int)CTL_UNKNOWN,
 	"a router's verdict is the exit status");
 
-/* The incarnation of the worker, so that another process of its id is not taken for it.
- */
+/* The incarnation tells the worker from another process of its id. */
+static bool is_it(struct watch *w, const struct json *v)
+{
+	if (v == NULL)
+		return false;
+	if (w->incarnation[0] == 0)
+		snprintf(w->incarnation, sizeof(w->incarnation), "%s",
+			view_text(v, "incarnation"));
+	return strcmp(view_text(v, "incarnation"), w->incarnation) == 0;
+}
+
+/* Before the order: it may end soon after. */
 static void note_worker(struct talk *t, struct watch *w)
 {
 	talk_ask(t, TALK_ALL, "status", NULL);
-	for (uint32_t i = 0; i < talk_count(t) && w->incarnation[0] == 0; i++) {
-		const struct json *v = view_worker_of(talk_reply(t, i)->json, w->id);
-
-		if (v != NULL)
-			snprintf(w->incarnation, sizeof(w->incarnation), "%s",
-				view_text(v, "incarnation"));
-	}
+	for (uint32_t i = 0; i < talk_count(t) && w->incarnation[0] == 0; i++)
+		(void)is_it(w, view_worker_of(talk_reply(t, i)->json, w->id));
 }
 
-/* The largest code, and how many obeyed. */
+/* One router after another, and none behind one that refuses: so what the first of them
+ * refuses nobody does, and of two drains at once that together would empty a role the
+ * first router lets one pass. */
 static int give(struct talk *t, const struct watch *w, const char *verb, const char *args)
 {
 	const char *obeyed = NULL;
-	int code = CTL_DONE;
+	int code = CTL_DONE, mine = CTL_DONE;
 
-	talk_order(t, verb, w->id, args);
 	for (uint32_t i = 0; i < talk_count(t); i++) {
 		const struct talk_reply *r = talk_reply(t, i);
-		int mine = r->came ? (int)r->code : CTL_NO_ROUTER;
 
+		talk_order(t, i, verb, w->id, args);
+		mine = r->came ? (int)r->code : CTL_NO_ROUTER;
 		code = MAX(code, mine);
 		if (mine == CTL_DONE)
 			obeyed = talk_name(t, i);
 		else if (!talk_stopped(t))
 			fprintf(stderr, "batonctl: router %s: %s\n", talk_name(t, i),
 				r->text);
+		if (talk_stopped(t) || (r->came && mine != CTL_DONE))
+			break;
 	}
 	if (code != CTL_DONE && obeyed != NULL)
 		fprintf(stderr, "batonctl: router %s obeyed: %s\n", obeyed, w->goes_on);
@@ -99,7 +108,7 @@ static struct sight look(struct talk *t, struct watch *w)
 		if (answer == NULL)
 			continue;
 		s.answers++;
-		if (v == NULL || strcmp(view_text(v, "incarnation"), w->incarnation) != 0)
+		if (!is_it(w, v))
 			continue;
 		s.knows++;
 		s.there += strcmp(view_text(v, "state"), w->goal) == 0;

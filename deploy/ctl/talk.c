@@ -27,7 +27,6 @@ struct peer {
 	char name[64];
 	bool ready; /* connected */
 	bool waits; /* a reply is due */
-	uint64_t tag;
 	struct talk_reply reply;
 	struct sink raw; /* what reply.raw and reply.text point to */
 	uint8_t *text;   /* what reply.json points to */
@@ -138,7 +137,7 @@ static void on_answer(struct peer *p, const struct msg_answer *m)
 {
 	struct err err;
 
-	if (!p->waits || m->tag != p->tag)
+	if (!p->waits || m->tag != p->talk->last_tag)
 		return; /* to a question that was given up */
 	note(p, ORDERED_OBEYED, m->json);
 	p->text = (uint8_t *)mem_dup(m->json.at, m->json.len);
@@ -350,6 +349,16 @@ static void speak(struct peer *p, uint8_t type, const void *msg)
 		   bus_send(p->bus, (struct bytes){0}, type, sink_bytes(out)) == ST_OK;
 }
 
+static void tell(struct talk *t, uint32_t which, uint8_t type, const void *msg)
+{
+	for (uint32_t i = 0; i < t->n; i++)
+		if (which == TALK_ALL || which == i)
+			speak(&t->peer[i], type, msg);
+	wait_until(t, REPLY_MS, nobody_waits);
+	for (uint32_t i = 0; i < t->n; i++)
+		t->peer[i].waits = false;
+}
+
 void talk_ask(struct talk *t, uint32_t which, const char *what, const char *id)
 {
 	struct msg_ask m = {
@@ -357,28 +366,17 @@ void talk_ask(struct talk *t, uint32_t which, const char *what, const char *id)
 
 	if (id != NULL)
 		m.id = bytes_of_str(id);
-	for (uint32_t i = 0; i < t->n; i++) {
-		if (which != TALK_ALL && which != i)
-			continue;
-		t->peer[i].tag = m.tag;
-		speak(&t->peer[i], MSG_ask, &m);
-	}
-	wait_until(t, REPLY_MS, nobody_waits);
-	for (uint32_t i = 0; i < t->n; i++)
-		t->peer[i].waits = false;
+	tell(t, which, MSG_ask, &m);
 }
 
-void talk_order(struct talk *t, const char *verb, const char *id, const char *args)
+void talk_order(struct talk *t, uint32_t which, const char *verb, const char *id,
+	const char *args)
 {
 	struct msg_order m = {.id = bytes_of_str(id),
 		.verb = bytes_of_str(verb),
 		.args = bytes_of_str(args)};
 
-	for (uint32_t i = 0; i < t->n; i++)
-		speak(&t->peer[i], MSG_order, &m);
-	wait_until(t, REPLY_MS, nobody_waits);
-	for (uint32_t i = 0; i < t->n; i++)
-		t->peer[i].waits = false;
+	tell(t, which, MSG_order, &m);
 }
 
 void talk_pause(struct talk *t, uint64_t ms)

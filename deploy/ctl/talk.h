@@ -38,7 +38,8 @@ const struct talk_reply *talk_reply(const struct talk *t, uint32_t i);
 
 /* which: one router, or TALK_ALL. id NULL: about the router itself. */
 void talk_ask(struct talk *t, uint32_t which, const char *what, const char *id);
-void talk_order(struct talk *t, const char *verb, const char *id, const char *args);
+void talk_order(struct talk *t, uint32_t which, const char *verb, const char *id,
+	const char *args);
 void talk_pause(struct talk *t, uint64_t ms);
 /* SIGINT or SIGTERM came: nothing is waited for any more. */
 bool talk_stopped(const struct talk *t);

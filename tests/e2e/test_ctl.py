@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cluster import CONVERSATIONS, Cluster, Stream, free_port, generate_body, wait_for
+from cluster import CONVERSATIONS, ROOT, Cluster, Stream, free_port, generate_body, wait_for
 from lone_router import Router as LoneRouter
 from worker_rig import MODEL
 
@@ -219,6 +219,24 @@ def test_the_last_of_a_role_needs_force(scene):
     wait_for(scene.first.ready, 5)
 
 
+def test_what_the_first_router_refuses_no_other_is_told(scene):
+    assert scene.ctl("drain", "d0").returncode == DONE
+    before = {r: len(scene.first.log(r)) for r in ("r0", "r1")}
+    assert scene.ctl("drain", "d1").returncode == REFUSED
+    assert "order 'drain' for 'd1' refused" in scene.first.log("r0")[before["r0"]:]
+    assert "order 'drain' for 'd1'" not in scene.first.log("r1")[before["r1"]:]
+
+
+def test_two_drains_at_once_do_not_empty_a_role(scene):
+    for _ in range(5):
+        both = [scene.start("drain", name) for name in ("d0", "d1")]
+        codes = sorted([(p.communicate(timeout=20), p.returncode)[1] for p in both])
+        assert codes == [DONE, REFUSED]
+        assert sorted(scene.states().values()) == ["drained", "up", "up"]
+        for name in ("d0", "d1"):
+            assert scene.ctl("undrain", name).returncode == DONE
+
+
 def test_time_is_up_while_the_drain_goes_on(scene):
     stream, events, text = stream_at(scene, "d0")
     r = scene.ctl("drain", "d0", "--timeout", "0.3")
@@ -308,6 +326,22 @@ def test_version_and_help(build):
     for words, says in ((["version"], r"batonctl \d+\.\d+\.\d+\n"), (["--help"], r"(?s).*Exit status: 0 done.*")):
         r = subprocess.run([build / "bin/batonctl", *words], capture_output=True, text=True, timeout=10)
         assert r.returncode == DONE and re.fullmatch(says, r.stdout), r
+
+
+def test_bash_completes_commands_options_and_ids(scene):
+    def complete(*words):
+        line = " ".join(f"'{w}'" for w in (scene.build / "bin/batonctl", *words))
+        script = (f"source deploy/ctl/batonctl.bash; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _batonctl; "
+                  'printf "%s\\n" "${COMPREPLY[@]}"')
+        return subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=20).stdout.split()
+
+    here = ["--runtime-dir", str(scene.first.runtime)]
+    assert complete("") == ["status", "top", "drain", "undrain", "ask", "version", "help"]
+    assert complete("un") == ["undrain"]
+    assert complete("status", "--r") == ["--runtime-dir", "--router"]
+    assert sorted(complete(*here, "drain", "")) == ["d0", "d1", "p0"]
+    assert complete("status", *here, "--router", "") == ["r0", "r1"]
+    assert complete("ask", "d0", "d") == ["doctor"] and complete("status", "-o", "j") == ["json"]
 
 
 # ---- workers alone

@@ -241,9 +241,11 @@ void pw_on_lease_freed(void *ctx, const struct lease *lease)
 	struct wire_request r = {
 		.router = lease->owner, .seq = lease->seq, .attempt = lease->attempt};
 	struct job *job = jobs_find(p->jobs, r);
-	struct pw_job *j = pw_of(job);
+	struct pw_job *j;
 
-	assert(job != NULL && lease->generation - j->lease < j->n_choices);
+	assert(job != NULL);
+	j = pw_of(job);
+	assert(lease->generation - j->lease < j->n_choices);
 	if (--j->n_leases == 0)
 		jobs_move(p->jobs, job, PW_LEASE_ENDED);
 }

@@ -105,12 +105,13 @@ static status on_release(void *self, const void *msg, struct err *err)
 	const struct msg_release *m = msg;
 	struct wire_request r = wire_request_of(m);
 	struct job *job = jobs_find(p->jobs, r);
-	struct pw_job *j = pw_of(job);
+	const struct pw_job *j;
 
 	if (job == NULL) {
 		answer_freed(p->w, r);
 		return ST_OK;
 	}
+	j = pw_of(job);
 	if (job->state != PW_EXPORTED || m->lease - j->lease >= j->n_choices)
 		return err_set(err, ST_INVALID,
 			REQ_FMT " has lease %" PRIu64 ", not %" PRIu64, REQ_ARG(r),

@@ -259,10 +259,11 @@ def held(cluster):
     return {name: (cluster.descriptors(name), len(os.listdir(f"/proc/{cluster.pid(name)}/task"))) for name in NAMES}
 
 
-def resident(cluster):
+def memory_of(cluster):
+    """Without the pools of pages and slots, which are shared, of a fixed size, and come in with their first use."""
     def of(pid):
         text = pathlib.Path(f"/proc/{pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) << 10
+        return int(re.search(r"RssAnon:\s+(\d+)", text)[1]) << 10
     return {name: of(cluster.pid(name)) for name in NAMES}
 
 
@@ -310,11 +311,11 @@ def check_mixed_load(cluster, seconds):
     pids = {name: cluster.pid(name) for name in NAMES}
     # The first part starts threads and brings the allocators of all processes to their size.
     one_load(cluster, seconds / 3, 1)
-    before, memory = held(cluster), resident(cluster)
+    before, memory = held(cluster), memory_of(cluster)
     one_load(cluster, seconds * 2 / 3, 2)
     assert {name: cluster.pid(name) for name in NAMES} == pids
-    now, grown = held(cluster), resident(cluster)
-    print("resident MB", {n: (memory[n] >> 20, grown[n] >> 20) for n in NAMES}, "held", before, now, flush=True)
+    now, grown = held(cluster), memory_of(cluster)
+    print("memory MB", {n: (memory[n] >> 20, grown[n] >> 20) for n in NAMES}, "held", before, now, flush=True)
     assert all(now[n] <= before[n] for n in NAMES), (before, now)
     assert all(grown[n] - memory[n] < GROWTH_BYTES for n in NAMES), (memory, grown)
 

@@ -110,7 +110,7 @@ def cycle(c, memory, number, tally):
     the prefill workers' arenas mapped, and one of these dies, too."""
     d = f"d{number // 2 % 2}"
     ready = {w: count_of(c, w, " ready role=") for w in WORKERS}
-    c.stop_going("pull")  # of a process that starts from here on
+    (c.runtime / "fault.pull.go").unlink(missing_ok=True)  # processes that start from here on stop there again
     askers = asking(c, [ROW] * 8, tally)
     time.sleep(0.4)  # a fifth of the answers is written
     freed_d, pid = kill(c, memory, d, tally)

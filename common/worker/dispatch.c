@@ -5,6 +5,7 @@
 #include "common/worker/report.h"
 #include "common/worker/worker.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ static void on_peer_gone(void *ctx, const char *worker_id, uint64_t incarnation)
 	struct msg_peer_gone m = {
 		.id = bytes_of_str(worker_id), .incarnation = incarnation};
 
-	log_info("peer %s#%llu is unmapped", worker_id, (unsigned long long)incarnation);
+	log_info("peer %s#%016" PRIx64 " is unmapped", worker_id, incarnation);
 	routers_broadcast(w->routers, MSG_peer_gone, &m);
 }
 

@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "common/worker/worker.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,8 +52,7 @@ static void put_status(struct worker *w, struct json_out *out)
 
 	report_stats(w);
 	/* 64 bits as text: readers of JSON may hold numbers as doubles. */
-	snprintf(incarnation, sizeof(incarnation), "%llu",
-		(unsigned long long)w->incarnation);
+	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, w->incarnation);
 	json_add_text(out, "id", w->conf->id);
 	json_add_text(out, "role", w->role->name);
 	json_add_text(out, "incarnation", incarnation);

@@ -9,6 +9,7 @@
 #include "common/worker/worker.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -282,8 +283,8 @@ status router_link_open(
 {
 	struct router_link *l = free_place(s);
 	char id[80];
-	int n = snprintf(id, sizeof(id), "%s#%llu", s->w->conf->id,
-		(unsigned long long)s->w->incarnation);
+	int n = snprintf(
+		id, sizeof(id), "%s#%016" PRIx64, s->w->conf->id, s->w->incarnation);
 
 	if (l == NULL)
 		return err_set(err, ST_LIMIT, "router %s: there are %u already", name,

@@ -31,7 +31,9 @@ def test_greedy_answers_are_the_reference_ones(rig):
         assert adopted["bytes"] == pages * 524288 + 1646592 and adopted["transport"] == "shm"
         r.take("freed", request)
     r.pools_back("p0", "d0")
-    stats = r.ask("d0", "status")["stats"]
+    status = r.ask("d0", "status")
+    assert status["incarnation"] == f"{r.workers['d0']['incarnation']:016x}", status
+    stats = status["stats"]
     assert stats["handover_count"] == len(TALKS) and stats["decode_rows_max"] > 1
 
 

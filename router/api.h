@@ -87,7 +87,7 @@ struct gen_request {
 	uint32_t n_prompt_logprobs;
 	bool echo; /* completions: the prompt comes first */
 
-	/* Names of members that were accepted and ignored, ", " between; cut at the end
+	/* Names of members that were accepted and ignored, "," between; cut at the end
 	 * of the array. For one log line per name set, not for the client. */
 	char ignored[256];
 };

@@ -128,11 +128,11 @@ static const struct field *find_field(const struct json *name, enum api_where wh
 	return NULL;
 }
 
-/* Printable ASCII only: the list goes into a log line. */
+/* Printable ASCII without the separator: the list goes into a log line. */
 static void note_ignored(char *list, size_t list_bytes, struct bytes name)
 {
 	size_t used = strlen(list);
-	const char *between = used > 0 ? ", " : "";
+	const char *between = used > 0 ? "," : "";
 
 	if (used + strlen(between) + name.len >= list_bytes)
 		return;
@@ -140,7 +140,9 @@ static void note_ignored(char *list, size_t list_bytes, struct bytes name)
 		list[used++] = *between;
 	for (size_t i = 0; i < name.len; i++)
 		list[used++] =
-			(char)(name.at[i] < ' ' || name.at[i] > '~' ? '?' : name.at[i]);
+			(char)(name.at[i] < ' ' || name.at[i] > '~' || name.at[i] == ','
+					? '?'
+					: name.at[i]);
 	list[used] = 0;
 }
 

@@ -20,7 +20,7 @@ deploy/install.sh build
 mkdir -p build
 echo "building (the first time takes a minute or two)"
 cmake --preset release -DWITH_CUDA=OFF >build/demo-build.log 2>&1 || { cat build/demo-build.log >&2; exit 1; }
-cmake --build --preset release --target baton-router baton-prefill baton-decode >>build/demo-build.log 2>&1 || { tail -40 build/demo-build.log >&2; exit 1; }
+cmake --build --preset release --target baton-router baton-prefill baton-decode batonctl baton-logits >>build/demo-build.log 2>&1 || { tail -40 build/demo-build.log >&2; exit 1; }
 
 echo "starting the cluster of deploy/cluster.conf"
 rc=0

@@ -32,7 +32,7 @@ HOME = {
     r"\b(m|c|re)alloc\s*\(": ["common/base/mem.c"],
     r"<<<|\bcuda[A-Z]\w*\s*\(|cuda_runtime": ["kernels/cuda/"],
     r"\bcublas": ["kernels/cuda/"],
-    r"\bnccl[A-Z]": ["common/engine/collective_nccl.c"],
+    r"\bnccl[A-Z]": [],
     r"\bzmq_": ["common/loop/bus.c", "common/loop/bus_"],
     r"\bmsgpack_": ["common/wire/"],
     r"\bMHD_": ["router/http"],

@@ -30,7 +30,7 @@ struct engine_options {
 	uint64_t n_pages;      /* KV pages with the dead one; 0: from memory_bytes */
 	uint64_t n_slots;      /* state slots with the dead one; 0: seqs_max + 1 */
 	uint64_t memory_bytes; /* for weights, workspace and state; 0: 80 % of what is
-				  free */
+				  free, on CPUs at most 2 GiB a rank */
 	enum dtype kv_dtype, conv_dtype;
 	uint32_t n_valid; /* vocabulary rows that may be sampled; 0: all */
 	bool logits;      /* passes and steps return logits (tools) */

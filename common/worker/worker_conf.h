@@ -18,7 +18,7 @@ U64(max_model_len, "0", 0, UINT32_MAX, "tokens of a sequence; 0: as the model al
 U64(max_queued, "128", 0, 65536, "requests that wait for pages and slots") \
 U64(kv_pages, "0", 0, UINT32_MAX, "KV pages of 64 tokens; 0: from memory_bytes") \
 U64(state_slots, "0", 0, 65536, "recurrent states; 0: one per sequence") \
-U64(memory_bytes, "0", 0, 9e15, "weights, workspace and state; 0: 80 % of what is free") \
+U64(memory_bytes, "0", 0, 9e15, "weights, workspace and state; 0: 80 % of what is free, on CPUs at most 2 GiB a rank") \
 STR(kv_dtype, "auto", "auto, f32 or bf16; auto: f32 on CPUs, bf16 on GPUs") \
 STR(state_dtype, "auto", "convolution inputs of the state: auto, f32 or bf16") \
 STR(kernels, "", "kernel variants to force, op/name,...") \

@@ -46,7 +46,8 @@ void http_mark_ready(struct http_req *req)
 	loop_keep_awake(h->o.loop);
 }
 
-/* Give up what is to be cut and resume all that have something to say. */
+/* Give up what is to be cut, see to what waited, and resume all that have something to
+ * say. */
 static void resume_ready(struct http *h)
 {
 	struct http_req *req;
@@ -56,6 +57,7 @@ static void resume_ready(struct http *h)
 		list_remove(&req->ready);
 		if (req->cut)
 			http_conn_cut(req, HTTP_STOPPED);
+		http_conn_between(req);
 		if (req->suspended) {
 			req->suspended = false;
 			MHD_resume_connection(req->conn);

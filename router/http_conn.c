@@ -137,6 +137,16 @@ void http_conn_refuse(struct http_req *req, const struct http_fault *f)
 	http_refuse_raw(req, f->status, f->code, f->text);
 }
 
+void http_conn_between(struct http_req *req)
+{
+	if (req->phase != HTTP_IDLE || req->gone)
+		return;
+	if (req->faulty)
+		http_conn_refuse(req, &req->fault);
+	else if (req->ended)
+		http_conn_cut(req, HTTP_CLIENT_GONE);
+}
+
 /* The path of a target that names scheme and host as well (RFC 9112, 3.2.2). */
 static const char *path_of(const char *target)
 {
@@ -380,6 +390,18 @@ static enum http_loss loss_of(enum MHD_RequestTerminationCode code)
 							      : HTTP_CLIENT_GONE;
 }
 
+/* The end of what a client sends can come with its last request: epoll tells of it once,
+ * and libmicrohttpd does not look again. */
+static void note_end(struct http_req *req)
+{
+	char byte;
+
+	if (recvfrom(req->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) == 0)
+		req->ended = true;
+	if (req->ended || req->faulty)
+		http_mark_ready(req);
+}
+
 void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 	enum MHD_RequestTerminationCode code)
 {
@@ -413,6 +435,8 @@ void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 	}
 	list_remove(&req->ready);
 	reset_request(req);
+	if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+		note_end(req);
 }
 
 /* How a whole answer drains only libmicrohttpd sees. Few get here: most are in the kernel
@@ -493,8 +517,8 @@ void http_conn_sweep(struct http_req *req, uint64_t now_ns)
 	switch (req->phase) {
 	case HTTP_IDLE:
 		/* libmicrohttpd believes that there is nothing left to read. */
-		if (req->faulty)
-			http_conn_refuse(req, &req->fault);
+		if (req->faulty || req->ended)
+			http_conn_between(req);
 		else if (http_head_is_idle(&req->head))
 			check_idle(req, now_ns);
 		else

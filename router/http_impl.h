@@ -48,7 +48,8 @@ struct http_req {
 	uint64_t since_ns;
 	struct http_head head; /* what was read */
 	struct http_fault fault;
-	bool faulty;   /* what comes next is to be refused with `fault` */
+	bool faulty; /* what comes next is to be refused with `fault` */
+	bool ended; /* its client sends nothing more, seen while a request was answered */
 	bool dropping; /* was refused: what comes is thrown away */
 	bool leaving;  /* closed for want of room */
 	bool spoke;    /* a request line came */
@@ -133,6 +134,9 @@ bool http_tap_drop(struct http_req *req);
 
 /* http_conn.c: what the client sends cannot be read; answered, and nothing more is. */
 void http_conn_refuse(struct http_req *req, const struct http_fault *f);
+/* Between two requests: what was seen while the one before was answered, and had to wait.
+ */
+void http_conn_between(struct http_req *req);
 /* Called by libmicrohttpd. */
 void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn);
 enum MHD_Result http_conn_access(void *cls, struct MHD_Connection *conn, const char *url,

@@ -50,6 +50,8 @@ bool http_tap_drop(struct http_req *req)
 	return drop(req) != 0;
 }
 
+/* Also while a request is answered libmicrohttpd reads: what is wrong then, and the end,
+ * wait until that one is over (http_conn_between). */
 static ssize_t read_some(struct http_req *req, void *buf, size_t len)
 {
 	size_t begin;
@@ -57,20 +59,30 @@ static ssize_t read_some(struct http_req *req, void *buf, size_t len)
 
 	if (req->dropping)
 		return drop(req);
-	if (!req->faulty) {
+	if (!req->faulty && !req->ended) {
 		n = recvfrom(req->fd, buf, len, 0, NULL, NULL);
-		if (n <= 0)
+		if (n < 0)
 			return n;
-		req->heard_ns = http_ran_ns();
-		if (http_head_is_idle(&req->head))
-			req->began_ns = req->heard_ns;
-		if (http_head_feed(&req->head, buf, (size_t)n, &begin, &req->fault))
-			return n;
-		req->faulty = true;
-		/* What came whole before it is answered first. */
-		if (begin > 0)
-			return (ssize_t)begin;
+		req->ended = n == 0;
+		if (n > 0) {
+			req->heard_ns = http_ran_ns();
+			if (http_head_is_idle(&req->head))
+				req->began_ns = req->heard_ns;
+			if (http_head_feed(
+				    &req->head, buf, (size_t)n, &begin, &req->fault))
+				return n;
+			req->faulty = true;
+			/* What came whole before it is answered first. */
+			if (begin > 0)
+				return (ssize_t)begin;
+		}
 	}
+	if (req->phase == HTTP_HANDED) {
+		errno = EAGAIN;
+		return -1;
+	}
+	if (req->ended)
+		return 0;
 	http_conn_refuse(req, &req->fault);
 	return drop(req);
 }

@@ -13,9 +13,22 @@ const struct answer_format *format_of(const char *path)
 	return NULL;
 }
 
+/* The dialect whose path this is, or begins. */
+static const struct answer_format *family_of(const char *path)
+{
+	for (size_t i = 0; i < COUNT(formats); i++) {
+		size_t n = strlen(formats[i]->path);
+
+		if (strncmp(path, formats[i]->path, n) == 0 &&
+			(path[n] == 0 || path[n] == '/'))
+			return formats[i];
+	}
+	return NULL;
+}
+
 void format_error(struct sink *out, const char *path, const struct api_error *e)
 {
-	const struct answer_format *format = format_of(path);
+	const struct answer_format *format = path != NULL ? family_of(path) : NULL;
 
 	if (format != NULL)
 		format->error(out, e);

@@ -44,7 +44,8 @@ extern const struct answer_format format_chat, format_completion;
 
 /* The dialect of a path, or NULL. */
 const struct answer_format *format_of(const char *path);
-/* An error in the shape that clients of the path read. */
+/* An error in the shape that clients of the path read: the dialect's for its path and all
+ * below it, OpenAI's elsewhere and for NULL. */
 void format_error(struct sink *out, const char *path, const struct api_error *e);
 
 #endif

@@ -20,6 +20,7 @@
 #define HTTP_ID_MAX      128u /* bytes of a request id without the zero */
 #define HTTP_HEADERS_OUT 8u   /* http_header_add per request */
 
+struct api_error;
 struct http;
 struct http_req;
 
@@ -52,6 +53,9 @@ struct http_handler {
 	/* The client sends nothing more: it is there or not. In a stream something is to
 	 * be written that changes nothing, so that its absence shows. May be NULL. */
 	void (*on_half_closed)(void *ctx, struct http_req *req);
+	/* Writes an error as clients of the path read it; path is NULL where none was
+	 * seen. NULL: OpenAI's shape. */
+	void (*put_error)(struct sink *out, const char *path, const struct api_error *e);
 };
 
 /* Listens at return. ST_IO: the address cannot be bound, with the reason. A Unix socket

@@ -161,8 +161,7 @@ static void replace_answer(struct http_req *req, unsigned *http_code)
 	sink_release(&req->out);
 	sink_release(&req->header_text);
 	req->n_headers = 0;
-	req->response = MHD_create_response_from_buffer(strlen(http_no_memory),
-		(void *)(uintptr_t)http_no_memory, MHD_RESPMEM_PERSISTENT);
+	req->response = http_refuse_no_memory(req->h, req->path);
 	if (req->response != NULL) {
 		MHD_add_response_header(req->response, "Retry-After", HTTP_RETRY_S);
 		MHD_add_response_header(req->response, "Connection", "close");
@@ -176,7 +175,6 @@ static void respond(struct http_req *req, unsigned http_code, const char *conten
 	size_t len = req->out.len;
 
 	if (req->out.full || req->header_text.full) {
-		len = strlen(http_no_memory);
 		content_type = "application/json";
 		replace_answer(req, &http_code);
 	} else {

@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 
 static struct http_req *req_of(struct MHD_Connection *conn)
@@ -147,23 +146,6 @@ void http_conn_between(struct http_req *req)
 		http_conn_cut(req, HTTP_CLIENT_GONE);
 }
 
-/* The path of a target that names scheme and host as well (RFC 9112, 3.2.2). */
-static const char *path_of(const char *target)
-{
-	static const char *const schemes[] = {"http://", "https://"};
-
-	for (size_t i = 0; i < COUNT(schemes); i++) {
-		size_t n = strlen(schemes[i]);
-
-		if (strncasecmp(target, schemes[i], n) == 0) {
-			const char *path = strchr(target + n, '/');
-
-			return path != NULL ? path : "/";
-		}
-	}
-	return target;
-}
-
 /* Kept if it can stand in a log line as it is. */
 static bool is_good_id(const char *id)
 {
@@ -196,7 +178,7 @@ static enum MHD_Result begin_body(
 	bool sends_body;
 
 	req->method = method;
-	req->path = path_of(url);
+	req->path = http_head_path(url);
 	req->old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
 	if (id != NULL && is_good_id(id))
 		memcpy(req->id, id, strlen(id) + 1);
@@ -331,7 +313,7 @@ enum MHD_Result http_conn_access(void *cls, struct MHD_Connection *conn, const c
 
 	(void)con_cls;
 	if (req == NULL)
-		return http_refuse_unrecorded(cls, conn);
+		return http_refuse_unrecorded(cls, conn, http_head_path(url));
 	if (req->h->stopping)
 		return MHD_NO;
 	switch (req->phase) {

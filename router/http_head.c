@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum state {
 	IDLE, /* before a request: an empty line is passed over */
@@ -83,6 +84,22 @@ bool http_head_is_idle(const struct http_head *h)
 	return h->state == IDLE || h->state == IDLE_LF;
 }
 
+const char *http_head_path(const char *target)
+{
+	static const char *const schemes[] = {"http://", "https://"};
+
+	for (size_t i = 0; i < COUNT(schemes); i++) {
+		size_t n = strlen(schemes[i]);
+
+		if (strncasecmp(target, schemes[i], n) == 0) {
+			const char *path = strchr(target + n, '/');
+
+			return path != NULL ? path : "/";
+		}
+	}
+	return target;
+}
+
 static void begin_request(struct http_head *h)
 {
 	http_head_init(h, h->limits);
@@ -112,6 +129,8 @@ static bool request_line(struct http_head *h, uint8_t c, struct http_fault *f)
 		if (c <= ' ' || c == 0x7f ||
 			(h->n_word >= 2 && c == '0' && memcmp(h->word, "%0", 2) == 0))
 			return bad(f, "The target of the request is not valid.");
+		if (h->n_target < sizeof(h->target) - 1)
+			h->target[h->n_target++] = (char)c;
 		h->word[0] = h->n_word > 0 ? h->word[1] : 0;
 		h->word[1] = (char)c;
 		h->n_word = (uint8_t)MIN(h->n_word + 1, 2);

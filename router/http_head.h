@@ -14,6 +14,9 @@ struct http_fault {
 	char text[200];
 };
 
+/* Bytes of a target that are kept, with the zero: enough to tell paths apart. */
+#define HTTP_TARGET_KEPT 64u
+
 struct http_head_limits {
 	size_t head_bytes; /* request line and header lines */
 	uint32_t lines;    /* header lines */
@@ -26,7 +29,9 @@ struct http_head {
 	bool old; /* HTTP/1.0 */
 	uint8_t n_word;
 	char word[24]; /* method, version or header name, lower case; cut */
-	uint8_t field; /* whose value is being read */
+	uint8_t n_target;
+	char target[HTTP_TARGET_KEPT]; /* as sent, cut */
+	uint8_t field;                 /* whose value is being read */
 	bool value_began;
 	uint32_t n_lines, n_hosts, n_lengths, n_encodings;
 	size_t bytes;
@@ -41,5 +46,7 @@ bool http_head_feed(struct http_head *h, const void *at, size_t n, size_t *begin
 	struct http_fault *f);
 /* Between two requests: nothing of one was seen. */
 bool http_head_is_idle(const struct http_head *h);
+/* The path of a target that names scheme and host as well (RFC 9112, 3.2.2). */
+const char *http_head_path(const char *target);
 
 #endif

@@ -167,9 +167,10 @@ enum MHD_Result http_refuse_queue(
 void http_refuse_raw(
 	struct http_req *req, unsigned http_code, const char *code, const char *text);
 /* The same for a connection that has no record, for want of memory. */
-enum MHD_Result http_refuse_unrecorded(struct http *h, struct MHD_Connection *conn);
-/* The error for which no request memory is needed. */
-extern const char http_no_memory[];
+enum MHD_Result http_refuse_unrecorded(
+	struct http *h, struct MHD_Connection *conn, const char *path);
+/* The answer for which no request memory is needed; NULL: not even other memory. */
+struct MHD_Response *http_refuse_no_memory(struct http *h, const char *path);
 /* false: the body that is announced is too long. */
 bool http_refuse_check(const struct http_req *req, struct http_fault *f);
 

@@ -4,6 +4,7 @@
 
 #include "router/api_out.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,15 +34,6 @@ bool http_refuse_check(const struct http_req *req, struct http_fault *f)
 	return false;
 }
 
-static void put_error(
-	struct sink *out, unsigned http_code, const char *code, const char *text)
-{
-	struct api_error e;
-
-	api_error_set(&e, http_code, code, NULL, "%s", text);
-	out_error(out, &e);
-}
-
 static void count_refusal(struct http_req *req, unsigned http_code)
 {
 	const struct http_handler *handler = &req->h->handler;
@@ -50,34 +42,61 @@ static void count_refusal(struct http_req *req, unsigned http_code)
 		handler->on_refused(handler->ctx, http_code);
 }
 
-const char http_no_memory[] =
-	"{\"error\":{\"message\":\"The server has no memory for this request now.\","
-	"\"type\":\"server_error\",\"param\":null,\"code\":\"overloaded\"}}";
+/* Of an error's text: at most 200 bytes of ours, each six at most, and its members. */
+#define ERROR_BYTES 2048
 
-/* The text of an error, in body if there is memory for it. */
-static const char *make_error(
-	struct sink *body, unsigned *http_code, const char *code, const char *text)
+/* Needs no memory of requests, for it may be that which is missing. */
+static void make_error(const struct http *h, const char *path, unsigned http_code,
+	const char *code, const char *message, char text[ERROR_BYTES])
 {
-	sink_init(body, 4096);
-	put_error(body, *http_code, code, text);
-	if (!body->full)
-		return sink_cstr(body);
-	*http_code = 503;
-	return http_no_memory;
+	struct api_error e;
+	struct sink out;
+
+	api_error_set(&e, http_code, code, NULL, "%s", message);
+	sink_over(&out, text, ERROR_BYTES);
+	if (h->handler.put_error != NULL)
+		h->handler.put_error(&out, path, &e);
+	else
+		out_error(&out, &e);
+	assert(!out.full);
+	(void)sink_cstr(&out);
+}
+
+/* The path of a request whose head was not read whole: as far as it was seen. */
+static const char *path_seen(const struct http_req *req, char path[HTTP_TARGET_KEPT])
+{
+	if (req->path != NULL)
+		return req->path;
+	snprintf(path, HTTP_TARGET_KEPT, "%s", http_head_path(req->head.target));
+	path[strcspn(path, "?")] = 0;
+	return path;
+}
+
+static struct MHD_Response *make_response(const char *json)
+{
+	return MHD_create_response_from_buffer(
+		strlen(json), (void *)(uintptr_t)json, MHD_RESPMEM_MUST_COPY);
+}
+
+struct MHD_Response *http_refuse_no_memory(struct http *h, const char *path)
+{
+	char json[ERROR_BYTES];
+
+	make_error(h, path, 503, "overloaded",
+		"The server has no memory for this request now.", json);
+	return make_response(json);
 }
 
 enum MHD_Result http_refuse_queue(
 	struct http_req *req, unsigned http_code, const char *code, const char *text)
 {
+	char json[ERROR_BYTES];
 	struct MHD_Response *r;
 	enum MHD_Result ok;
-	struct sink body;
-	const char *json = make_error(&body, &http_code, code, text);
 
+	make_error(req->h, req->path, http_code, code, text, json);
 	count_refusal(req, http_code);
-	r = MHD_create_response_from_buffer(
-		strlen(json), (void *)(uintptr_t)json, MHD_RESPMEM_MUST_COPY);
-	sink_release(&body);
+	r = make_response(json);
 	if (r == NULL)
 		return MHD_NO;
 	MHD_add_response_header(r, "Content-Type", "application/json");
@@ -90,10 +109,10 @@ enum MHD_Result http_refuse_queue(
 	return ok;
 }
 
-enum MHD_Result http_refuse_unrecorded(struct http *h, struct MHD_Connection *conn)
+enum MHD_Result http_refuse_unrecorded(
+	struct http *h, struct MHD_Connection *conn, const char *path)
 {
-	struct MHD_Response *r = MHD_create_response_from_buffer(strlen(http_no_memory),
-		(void *)(uintptr_t)http_no_memory, MHD_RESPMEM_PERSISTENT);
+	struct MHD_Response *r = http_refuse_no_memory(h, path);
 	enum MHD_Result ok;
 
 	if (h->handler.on_refused != NULL)
@@ -115,18 +134,15 @@ enum MHD_Result http_refuse_unrecorded(struct http *h, struct MHD_Connection *co
 void http_refuse_raw(
 	struct http_req *req, unsigned http_code, const char *code, const char *text)
 {
-	const char *json;
-	struct sink body;
-	char all[6144];
+	char path[HTTP_TARGET_KEPT], json[ERROR_BYTES], all[ERROR_BYTES + 1024];
 	ssize_t sent;
 	int n;
 
 	req->phase = HTTP_REFUSED;
 	req->since_ns = http_ran_ns();
 	req->dropping = true;
-	/* First: the error may need the memory that the body took. */
 	sink_release(&req->body);
-	json = make_error(&body, &http_code, code, text);
+	make_error(req->h, path_seen(req, path), http_code, code, text, json);
 	count_refusal(req, http_code);
 	n = snprintf(all, sizeof(all),
 		"HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
@@ -140,5 +156,4 @@ void http_refuse_raw(
 	sent = send(req->fd, all, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
 	(void)sent;
 	shutdown(req->fd, SHUT_WR);
-	sink_release(&body);
 }

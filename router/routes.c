@@ -273,6 +273,7 @@ struct http_handler routes_handler(struct router *rt)
 		.on_gone = on_gone,
 		.on_end = on_end,
 		.on_refused = on_refused,
+		.put_error = format_error,
 		.on_half_closed = on_half_closed,
 	};
 }

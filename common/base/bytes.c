@@ -53,6 +53,11 @@ void sink_init(struct sink *s, size_t max)
 	*s = (struct sink){.max = max};
 }
 
+void sink_over(struct sink *s, void *storage, size_t bytes)
+{
+	*s = (struct sink){.at = storage, .cap = bytes, .max = bytes - 1};
+}
+
 void sink_release(struct sink *s)
 {
 	mem_give(s->at);

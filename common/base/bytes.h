@@ -40,6 +40,9 @@ struct sink {
 };
 
 void sink_init(struct sink *s, size_t max);
+/* Over storage of the caller, of which the last byte is for the zero: takes no memory,
+ * and is not to be released. */
+void sink_over(struct sink *s, void *storage, size_t bytes);
 void sink_release(struct sink *s);
 void sink_reset(struct sink *s);
 void sink_put(struct sink *s, const void *data, size_t len);

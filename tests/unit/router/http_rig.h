@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "router/api_out.h"
 #include "router/http.h"
 
 #include <arpa/inet.h>
@@ -165,6 +166,16 @@ static void rig_refused(void *ctx, unsigned code)
 	atomic_fetch_add(&r->refused, 1);
 }
 
+/* Paths under /mine have a shape of errors of their own. */
+static void rig_error(struct sink *out, const char *path, const struct api_error *e)
+{
+	if (path != NULL && strncmp(path, "/mine", 5) == 0)
+		sink_fmt(
+			out, "{\"mine\":{\"path\":\"%s\",\"status\":%u}}", path, e->http);
+	else
+		out_error(out, e);
+}
+
 /* What a stream of events says when there is nothing to say. */
 static void rig_half_closed(void *ctx, struct http_req *req)
 {
@@ -202,8 +213,8 @@ static void *rig_thread(void *ctx)
 static struct rig *rig_start(struct http_options o)
 {
 	struct rig *r = calloc(1, sizeof(*r));
-	struct http_handler handler = {
-		r, rig_request, rig_gone, rig_end, rig_refused, rig_half_closed};
+	struct http_handler handler = {r, rig_request, rig_gone, rig_end, rig_refused,
+		rig_half_closed, rig_error};
 	struct err err;
 
 	r->loop = loop_create();

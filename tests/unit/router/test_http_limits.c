@@ -289,7 +289,8 @@ static void without_memory_requests_fail_and_the_server_lives(void **state)
 static void an_address_in_use_is_said(void **state)
 {
 	struct rig *r = rig_start((struct http_options){0});
-	struct http_handler handler = {r, rig_request, rig_gone, rig_end, NULL, NULL};
+	struct http_handler handler = {
+		r, rig_request, rig_gone, rig_end, NULL, NULL, NULL};
 	struct http_options o = {
 		.loop = r->loop, .host = "127.0.0.1", .port = http_port(r->http)};
 	struct http *second;

@@ -298,18 +298,11 @@ void dispatch_losses(struct router *rt, uint64_t now_ns)
 	struct worker_view *w;
 	char why[80];
 
+	/* A loss sends messages, which may break another. */
 	while ((w = fleet_tick(rt->fleet, ran_ns)) != NULL) {
 		snprintf(why, sizeof(why), "silent for %" PRIu64 " ms",
 			(ran_ns - MIN(w->heard_ns, ran_ns)) / NS_PER_MS);
-		link_lost(rt, w, why);
-	}
-	/* A loss sends messages, which may break another. */
-	for (uint32_t i = 0; i < fleet_count(rt->fleet);) {
-		w = fleet_at(rt->fleet, i++);
-		if (!w->broken)
-			continue;
-		link_lost(rt, w, "a message to it could not be sent");
-		i = 0;
+		link_lost(rt, w, w->broken ? "a message to it could not be sent" : why);
 	}
 }
 

@@ -22,6 +22,31 @@ struct fleet {
 	uint32_t n_graves;
 };
 
+static const uint8_t may_follow[WORKER__STATES] = {
+	[WORKER_UNUSED] = MAY(WORKER_KNOWN),
+	[WORKER_KNOWN] = MAY(WORKER_KNOWN) | MAY(WORKER_SILENT) | MAY(WORKER_LOST),
+	[WORKER_SILENT] = MAY(WORKER_KNOWN) | MAY(WORKER_SILENT) | MAY(WORKER_LOST),
+	[WORKER_LOST] = MAY(WORKER_UNUSED),
+};
+
+/* What holds of a worker in each state. */
+static void check(const struct worker_view *w)
+{
+	assert(w->state != WORKER_UNUSED ||
+		(w->held_slots == 0 && w->held_queue == 0 && w->held_pages == 0 &&
+			w->held_tokens == 0));
+	assert(w->state == WORKER_UNUSED || w->id[0] != 0);
+	assert(w->draining == (w->says_draining || w->told));
+	assert(w->says_draining || (!w->drained && !w->ends));
+}
+
+static void set_state(struct worker_view *w, enum worker_state state)
+{
+	assert((may_follow[w->state] & MAY(state)) != 0);
+	w->state = state;
+	check(w);
+}
+
 struct fleet *fleet_create(const struct fleet_options *options)
 {
 	struct fleet *f = mem_alloc(1, sizeof(*f));
@@ -182,7 +207,6 @@ static void fill(struct worker_view *w, struct bytes peer, int conn,
 	memcpy(w->peer, peer.at, peer.len);
 	w->conn = conn;
 	w->role = (uint8_t)m->role;
-	w->state = WORKER_KNOWN;
 	w->says_draining = w->draining = m->draining != 0;
 	w->told = w->drained = w->ends = false;
 	w->heard_ns = w->moved_ns = now_ns;
@@ -197,6 +221,7 @@ static void fill(struct worker_view *w, struct bytes peer, int conn,
 	copy_text(w->gpus, sizeof(w->gpus), m->gpus);
 	copy_text(w->transport, sizeof(w->transport), m->transport);
 	copy_text(w->build, sizeof(w->build), m->build);
+	set_state(w, WORKER_KNOWN);
 }
 
 status fleet_hello(struct fleet *f, struct bytes peer, int conn,
@@ -247,7 +272,7 @@ struct worker_view *fleet_heard(
 			continue;
 		w->heard_ns = now_ns;
 		w->conn = conn;
-		w->state = WORKER_KNOWN;
+		set_state(w, WORKER_KNOWN);
 		return w;
 	}
 	return NULL;
@@ -328,11 +353,12 @@ struct worker_view *fleet_tick(struct fleet *f, uint64_t now_ns)
 
 		if (w->state == WORKER_LOST)
 			continue;
-		if (quiet >= f->options.lost_ns) {
-			w->state = WORKER_LOST;
+		if (w->broken || quiet >= f->options.lost_ns) {
+			set_state(w, WORKER_LOST);
 			return w;
 		}
-		w->state = quiet >= f->options.silent_ns ? WORKER_SILENT : WORKER_KNOWN;
+		set_state(
+			w, quiet >= f->options.silent_ns ? WORKER_SILENT : WORKER_KNOWN);
 	}
 	return NULL;
 }
@@ -341,7 +367,7 @@ struct worker_view *fleet_disconnected(struct fleet *f, int conn)
 {
 	for (uint32_t i = 0; i < f->n; i++)
 		if (f->w[i]->conn == conn && conn >= 0 && f->w[i]->state != WORKER_LOST) {
-			f->w[i]->state = WORKER_LOST;
+			set_state(f->w[i], WORKER_LOST);
 			return f->w[i];
 		}
 	return NULL;
@@ -349,6 +375,7 @@ struct worker_view *fleet_disconnected(struct fleet *f, int conn)
 
 void fleet_bury(struct fleet *f, struct worker_view *w)
 {
+	set_state(w, WORKER_UNUSED);
 	if (!is_grave(f, w->key))
 		f->grave[f->n_graves++ % FLEET_GRAVES_MAX] = w->key;
 	for (uint32_t i = 0; i < f->n; i++) {

@@ -2,10 +2,17 @@
  * promised to requests, and whether they live. Loop thread only.
  *
  * A worker is known by id and incarnation. It is KNOWN from a hello that was accepted,
- * SILENT (no new work) when nothing was heard for silent_ms, and LOST (its entry is
- * kept as a grave for a while, so that its late messages can be answered) after lost_ms
- * or at the end of its connection. What a request holds of a worker is returned only by
- * that worker's word or by its loss.
+ * SILENT (no new work) when nothing was heard for silent_ms, and LOST after lost_ms, at
+ * the end of its connection or when a message to it could not be sent. LOST lasts until
+ * everybody was told; then its key is kept as a grave for a while, so that its late
+ * messages can be answered. What a request holds of a worker is returned only by that
+ * worker's word or by its loss.
+ *
+ *   UNUSED --hello--> KNOWN <--word, silence--> SILENT
+ *      ^                |                         |
+ *      +----bury---- LOST <-----------------------+
+ *
+ * Only fleet.c writes the state.
  *
  * Every now_ns is of clock_ran_ns: while this process did not run it could hear nobody.
  */
@@ -21,7 +28,13 @@
 #define FLEET_ID_MAX      48u
 #define FLEET_GRAVES_MAX  256u
 
-enum worker_state { WORKER_KNOWN, WORKER_SILENT, WORKER_LOST };
+enum worker_state {
+	WORKER_UNUSED,
+	WORKER_KNOWN,
+	WORKER_SILENT,
+	WORKER_LOST,
+	WORKER__STATES
+};
 
 /* What is shown of a worker. */
 #define FLEET_SHOWN_MAP(X)                                                               \
@@ -50,7 +63,7 @@ struct worker_view {
 	/* its own words, from hello and beats */
 	bool says_draining, drained, ends;
 	bool full;   /* it refused for want of room, and has not said anything since */
-	bool broken; /* a message to it could not be sent: to be declared lost */
+	bool broken; /* a message to it could not be sent: lost at the next tick */
 	uint64_t heard_ns, moved_ns; /* clock_ran_ns: last message; last sign that it
 					could take something */
 	uint64_t worked_ns; /* clock_ran_ns: the last beat in which passes or steps had
@@ -102,12 +115,12 @@ void fleet_told_to_drain(struct worker_view *w);
 enum fleet_shown fleet_shown(const struct worker_view *w);
 const char *fleet_shown_name(enum fleet_shown shown);
 
-/* Advance states. Returns a worker that was just lost by silence, or NULL; call until
- * NULL. The entry is valid until fleet_bury. */
+/* Advance states. Returns a worker that was just lost by silence, or because it is
+ * broken, or NULL; call until NULL. The entry is valid until fleet_bury. */
 struct worker_view *fleet_tick(struct fleet *f, uint64_t now_ns);
 /* The worker whose connection ended, marked lost; NULL: none. */
 struct worker_view *fleet_disconnected(struct fleet *f, int conn);
-/* After everybody was told: the entry becomes a grave. */
+/* After everybody was told, so that nobody holds anything of it: the entry is free. */
 void fleet_bury(struct fleet *f, struct worker_view *w);
 
 uint32_t fleet_count(const struct fleet *f);

@@ -169,12 +169,8 @@ void link_beat(struct router *rt, struct worker_view *w)
 
 void link_beat_all(struct router *rt)
 {
-	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++) {
-		struct worker_view *w = fleet_at(rt->fleet, i);
-
-		if (w->state != WORKER_LOST)
-			link_beat(rt, w);
-	}
+	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++)
+		link_beat(rt, fleet_at(rt->fleet, i));
 }
 
 /* ---- messages about a request ---- */
@@ -304,7 +300,7 @@ void link_lost(struct router *rt, struct worker_view *w, const char *why)
 	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++) {
 		struct worker_view *other = fleet_at(rt->fleet, i);
 
-		if (other != w && other->state != WORKER_LOST)
+		if (other != w)
 			link_send_worker(rt, other, MSG_peer_down, &m);
 	}
 	move_requests(rt, w, text);

@@ -43,7 +43,7 @@ static uint32_t role_len_max(const struct router *rt, uint8_t role)
 	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++) {
 		const struct worker_view *w = fleet_at(rt->fleet, i);
 
-		if (w->role == role && w->state != WORKER_LOST)
+		if (w->role == role)
 			len = MAX(len, w->len_max);
 	}
 	return len;

@@ -25,7 +25,32 @@
 /* With every child failing this often in a row, waiting renders are given up. */
 #define FAILURES_GIVE_UP 3
 
-static void respawn(void *ctx);
+static const uint8_t may_follow[CHILD__STATES] = {
+	[CHILD_DOWN] = MAY(CHILD_STARTING) | MAY(CHILD_DOWN), /* cannot be spawned */
+	[CHILD_STARTING] = MAY(CHILD_IDLE) | MAY(CHILD_DOWN),
+	[CHILD_IDLE] = MAY(CHILD_BUSY) | MAY(CHILD_DOWN),
+	[CHILD_BUSY] = MAY(CHILD_IDLE) | MAY(CHILD_DOWN),
+};
+
+/* What holds of a child in each state. */
+static void check(const struct template_child *c)
+{
+	bool busy = c->state == CHILD_BUSY;
+
+	assert((c->job != NULL) == busy);
+	assert((c->fd >= 0) == (c->state != CHILD_DOWN));
+	assert((c->watch != NULL) == (c->fd >= 0));
+	assert(c->state == CHILD_DOWN ||
+		loop_timer_running(&c->timer) == (c->state != CHILD_IDLE));
+}
+
+static void set_state(struct template_child *c, enum child_state state)
+{
+	assert((may_follow[c->state] & MAY(state)) != 0);
+	c->state = state;
+	check(c);
+}
+
 static void on_limit(void *ctx);
 
 static void start_child(struct template_child *c)
@@ -33,12 +58,11 @@ static void start_child(struct template_child *c)
 	struct template *t = c->t;
 
 	if (template_child_spawn(c, &t->start_error) != ST_OK) {
-		c->state = CHILD_STARTING;
 		template_on_end(c, ST_IO, t->start_error.text);
 		return;
 	}
-	c->state = CHILD_STARTING;
 	loop_timer_wait(t->loop, &c->timer, TEMPLATE_START_MS, on_limit, c);
+	set_state(c, CHILD_STARTING);
 	template_child_send(c, sink_bytes(&t->init));
 }
 
@@ -54,26 +78,22 @@ static void respawn(void *ctx)
 	}
 	c->t->restarts++;
 	start_child(c);
+	template_settle(c->t);
 }
 
 static void release_job(struct template_job *job)
 {
+	list_remove(&job->node);
+	sink_release(&job->frame);
 	mem_give(job->request);
 	mem_give(job);
 }
 
-/* frame: of the answer, NULL with an error. */
-static void finish_job(struct template_job *job, struct sink *frame, struct bytes text,
-	status code, const struct err *err)
+static void fail_job(struct template *t, struct template_job *job, const struct err *err)
 {
-	if (job->fn != NULL)
-		job->fn(job->ctx, frame, text, code, err);
-	release_job(job);
-}
-
-static void fail_job(struct template_job *job, status code, const struct err *err)
-{
-	finish_job(job, NULL, (struct bytes){0}, code, err);
+	job->code = err->code;
+	job->err = *err;
+	list_add(&t->ended, &job->node);
 }
 
 enum template_size template_next(const struct template_load *l)
@@ -137,22 +157,41 @@ static void feed(struct template_child *c)
 	if (job == NULL)
 		return;
 	c->job = job;
-	c->state = CHILD_BUSY;
 	c->began_ns = clock_ran_ns();
 	c->began_cpu_ns = template_child_cpu_ns(c);
 	loop_timer_wait(t->loop, &c->timer, limit_ns(t, job) / NS_PER_MS, on_limit, c);
+	set_state(c, CHILD_BUSY);
 	template_child_send(c, (struct bytes){(const uint8_t *)job->request, job->len});
 }
 
-static void on_limit(void *ctx)
+static void feed_all(struct template *t)
 {
-	struct template_child *c = ctx;
+	for (uint32_t i = 0; i < t->n_children; i++)
+		feed(&t->children[i]);
+}
+
+void template_settle(struct template *t)
+{
+	struct template_job *job;
+
+	while ((job = list_first(&t->ended, struct template_job, node)) != NULL) {
+		bool ok = job->code == ST_OK;
+
+		/* What is withdrawn from inside fn is another one. */
+		list_remove(&job->node);
+		if (job->fn != NULL)
+			job->fn(job->ctx, ok ? &job->frame : NULL, job->text, job->code,
+				ok ? NULL : &job->err);
+		release_job(job);
+	}
+	feed_all(t);
+}
+
+/* Of BUSY: what the render has computed decides. */
+static void look_at_render(struct template_child *c)
+{
 	uint64_t limit, used;
 
-	if (c->state == CHILD_STARTING) {
-		template_on_end(c, ST_IO, "It does not become ready.");
-		return;
-	}
 	limit = limit_ns(c->t, c->job);
 	used = template_child_cpu_ns(c);
 	used -= MIN(c->began_cpu_ns, used);
@@ -161,6 +200,17 @@ static void on_limit(void *ctx)
 	else
 		loop_timer_wait(c->t->loop, &c->timer, (limit - used) / NS_PER_MS + 1,
 			on_limit, c);
+}
+
+static void on_limit(void *ctx)
+{
+	struct template_child *c = ctx;
+
+	if (c->state == CHILD_STARTING)
+		template_on_end(c, ST_IO, "It does not become ready.");
+	else
+		look_at_render(c);
+	template_settle(c->t);
 }
 
 static void give_up_queue(struct template *t)
@@ -173,38 +223,37 @@ static void give_up_queue(struct template *t)
 		"running.");
 	for (unsigned i = 0; i < TEMPLATE_SIZES; i++)
 		while ((job = take_job(t, i)) != NULL)
-			fail_job(job, ST_PEER, &err);
+			fail_job(t, job, &err);
 }
 
 void template_on_end(struct template_child *c, status code, const char *why)
 {
 	struct template *t = c->t;
 	struct template_job *job = c->job;
-	enum child_state was = c->state;
+	bool was_ready = c->state == CHILD_IDLE || c->state == CHILD_BUSY;
 	uint64_t wait = 0;
 	struct err err;
 
 	err_set(&err, code, "Chat template: %s", why);
-	c->state = CHILD_DOWN;
 	c->job = NULL;
 	template_child_kill(c);
+	loop_timer_stop(&c->timer);
+	set_state(c, CHILD_DOWN);
 	/* A render that was too long or too large says nothing about the process. */
-	if (was == CHILD_STARTING || code == ST_PEER)
+	if (!was_ready || code == ST_PEER)
 		c->failures++;
 	if (c->failures > 1)
 		wait = MIN((uint64_t)BACK_OFF_MS << MIN(c->failures - 2, 10u),
 			BACK_OFF_MS_MAX);
-	if (was == CHILD_STARTING)
+	if (!was_ready)
 		t->start_error = err;
 	if (t->ready) {
 		log_warn("template child ended, a new one starts in %llu ms: %s",
 			(unsigned long long)wait, err.text);
 		loop_timer_start(t->loop, &c->timer, wait, 0, respawn, c);
-	} else {
-		loop_timer_stop(&c->timer);
 	}
 	if (job != NULL)
-		fail_job(job, code, &err);
+		fail_job(t, job, &err);
 	if (t->ready && c->failures >= FAILURES_GIVE_UP && template_alive(t) == 0)
 		give_up_queue(t);
 }
@@ -214,9 +263,8 @@ static void child_ready(struct template_child *c, char kind, struct bytes text)
 	char why[256];
 
 	if (kind == 'r') {
-		c->state = CHILD_IDLE;
 		loop_timer_stop(&c->timer);
-		feed(c);
+		set_state(c, CHILD_IDLE);
 		return;
 	}
 	c->t->none = kind == 'n';
@@ -228,32 +276,35 @@ static void child_ready(struct template_child *c, char kind, struct bytes text)
 void template_on_frame(
 	struct template_child *c, char kind, struct sink *frame, struct bytes text)
 {
+	bool starts = c->state == CHILD_STARTING;
 	struct template_job *job = c->job;
 	struct err err;
 
-	if (c->state == CHILD_STARTING) {
-		child_ready(c, kind, text);
-		return;
-	}
-	if (c->state != CHILD_BUSY || template_child_sends(c) ||
-		(kind != 'o' && kind != 'e')) {
+	if (c->state == CHILD_IDLE || template_child_sends(c) ||
+		(!starts && kind != 'o' && kind != 'e')) {
 		template_on_end(c, kind == 'm' ? ST_LIMIT : ST_PEER,
 			kind == 'm' ? "It needs more memory than it may have."
 				    : "The process that renders it broke the protocol.");
 		return;
 	}
+	if (starts) {
+		child_ready(c, kind, text);
+		return;
+	}
 	c->job = NULL;
-	c->state = CHILD_IDLE;
 	c->failures = 0;
 	loop_timer_stop(&c->timer);
+	set_state(c, CHILD_IDLE);
 	if (kind == 'o') {
-		finish_job(job, frame, text, ST_OK, NULL);
+		job->frame = *frame;
+		job->text = text;
+		*frame = (struct sink){0};
+		list_add(&c->t->ended, &job->node);
 	} else {
 		err_set(&err, ST_INVALID, "%.*s",
 			(int)MIN(text.len, sizeof(err.text) - 1), (const char *)text.at);
-		fail_job(job, ST_INVALID, &err);
+		fail_job(c->t, job, &err);
 	}
-	feed(c);
 }
 
 static status queue_job(struct template *t, const struct template_job *made,
@@ -286,9 +337,15 @@ status template_render(struct template *t, char *request, size_t len, template_f
 		mem_give(request);
 		return err->code;
 	}
-	for (uint32_t i = 0; i < t->n_children; i++)
-		feed(&t->children[i]);
+	feed_all(t);
 	return ST_OK;
+}
+
+static void withdraw(struct list *from, uint64_t ticket)
+{
+	list_each (job, from, struct template_job, node)
+		if (job->ticket == ticket)
+			release_job(job);
 }
 
 void template_cancel(struct template *t, uint64_t ticket)
@@ -300,12 +357,8 @@ void template_cancel(struct template *t, uint64_t ticket)
 			job->fn = NULL;
 	}
 	for (unsigned i = 0; i < TEMPLATE_SIZES; i++)
-		list_each (job, &t->queue[i], struct template_job, node) {
-			if (job->ticket != ticket)
-				continue;
-			list_remove(&job->node);
-			release_job(job);
-		}
+		withdraw(&t->queue[i], ticket);
+	withdraw(&t->ended, ticket);
 }
 
 static void put_init(struct sink *out, const struct template_options *o)
@@ -400,10 +453,14 @@ status template_create(
 	return err->code;
 }
 
+static void release_all(struct list *jobs)
+{
+	list_each (job, jobs, struct template_job, node)
+		release_job(job);
+}
+
 void template_destroy(struct template *t)
 {
-	struct template_job *job;
-
 	if (t == NULL)
 		return;
 	t->ready = false;
@@ -419,8 +476,8 @@ void template_destroy(struct template *t)
 			release_job(c->job);
 	}
 	for (unsigned k = 0; k < TEMPLATE_SIZES; k++)
-		while ((job = take_job(t, k)) != NULL)
-			release_job(job);
+		release_all(&t->queue[k]);
+	release_all(&t->ended);
 	sink_release(&t->init);
 	mem_free(t->python);
 	mem_free(t);

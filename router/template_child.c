@@ -233,12 +233,11 @@ static bool take_frame(struct template_child *c)
 	return true;
 }
 
-void template_child_io(struct template_child *c)
+static void read_some(struct template_child *c)
 {
 	size_t most = TURN_BYTES;
 	uint8_t block[16384];
 
-	write_some(c);
 	while (c->fd >= 0 && most >= sizeof(block)) {
 		ssize_t n = recv(c->fd, block, sizeof(block), 0);
 
@@ -256,7 +255,14 @@ void template_child_io(struct template_child *c)
 			template_on_end(c, ST_LIMIT, "The rendered prompt is too long.");
 			return;
 		}
-		while (c->fd >= 0 && take_frame(c))
+		while (take_frame(c))
 			;
 	}
+}
+
+void template_child_io(struct template_child *c)
+{
+	write_some(c);
+	read_some(c);
+	template_settle(c->t);
 }

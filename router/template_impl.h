@@ -14,12 +14,17 @@
 #define TEMPLATE_START_MS     10000
 
 struct template_job {
-	struct list_node node; /* of its queue */
+	struct list_node node; /* of its queue, or of those that ended */
 	uint64_t ticket;
 	template_fn *fn; /* NULL: withdrawn */
 	void *ctx;
 	char *request; /* owned */
 	size_t len;
+	/* how it ended, for fn */
+	status code;
+	struct err err;
+	struct sink frame;
+	struct bytes text;
 };
 
 /* Jobs by length: a long one takes a child for a second and more. */
@@ -36,11 +41,18 @@ struct template_load {
  * ones at any time, and one for long ones; a lone child takes turns. */
 enum template_size template_next(const struct template_load *l);
 
+/*   DOWN --spawned--> STARTING --ready--> IDLE <--job, answer--> BUSY
+ *    ^                   |                 |                      |
+ *    +-------------------+----- limit, death, broken protocol ----+
+ *
+ * Only template.c writes the state. What a job became is told when the event is through
+ * (template_settle), so no callback runs inside a move. */
 enum child_state {
 	CHILD_DOWN,     /* no process, or one that is to be reaped */
-	CHILD_STARTING, /* spawned, has not said that it is ready */
+	CHILD_STARTING, /* is spawned, has not said that it is ready */
 	CHILD_IDLE,
 	CHILD_BUSY,
+	CHILD__STATES
 };
 
 struct template_child {
@@ -73,6 +85,7 @@ struct template
 	bool ready; /* create succeeded: deaths are logged, children started again */
 	bool none;  /* a child says that the model has no template */
 	struct list queue[TEMPLATE_SIZES];
+	struct list ended; /* jobs whose callback is due */
 	enum template_size last;
 	struct err start_error; /* why the last child did not become ready */
 	struct template_child children[TEMPLATE_CHILDREN_MAX];
@@ -93,9 +106,11 @@ uint64_t template_child_cpu_ns(const struct template_child *c);
 /* true: there is no process any more. */
 bool template_child_reap(struct template_child *c);
 
-/* template.c: what the child saw. */
+/* template.c: what the child saw. frame is taken. */
 void template_on_frame(
 	struct template_child *c, char kind, struct sink *frame, struct bytes text);
 void template_on_end(struct template_child *c, status code, const char *why);
+/* At the end of every event of a child: callbacks of what ended, work for who is idle. */
+void template_settle(struct template *t);
 
 #endif

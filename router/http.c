@@ -83,7 +83,7 @@ static void on_turn(void *ctx)
 
 	if (clock_slept(&h->slept_ns) > 0)
 		list_each (c, &h->conns, struct http_req, node)
-			http_conn_renew(c);
+			http_limits_renew(c);
 	for (int i = 0; i < RUNS_PER_TURN; i++) {
 		resume_ready(h);
 		if (!h->must_run)
@@ -126,7 +126,7 @@ static void on_sweep(void *ctx)
 	uint64_t now = http_ran_ns();
 
 	list_each (c, &h->conns, struct http_req, node)
-		http_conn_sweep(c, now);
+		http_limits_sweep(c, now);
 	/* What no event tells: a descriptor came free after accept had failed. */
 	h->must_run = true;
 	if (h->unix_watch != NULL && h->conns.n < places(h))

@@ -149,7 +149,7 @@ static bool finish_response(
 		ok = MHD_add_response_header(r, "Connection", "close") == MHD_YES;
 	if (!ok)
 		cut_later(req, HTTP_NO_MEMORY);
-	else if (!req->in_handler)
+	else if (req->suspended)
 		http_mark_ready(req);
 	return ok;
 }

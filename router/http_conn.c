@@ -3,11 +3,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/base/rng.h"
 #include "router/probe.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,25 +17,6 @@ static struct http_req *req_of(struct MHD_Connection *conn)
 		MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
 	return info != NULL ? info->socket_context : NULL;
-}
-
-static void make_id(char id[HTTP_ID_MAX + 1])
-{
-	snprintf(id, HTTP_ID_MAX + 1, "req-%016" PRIx64, rng_entropy64());
-}
-
-/* The request's part of the record, back to nothing. */
-static void reset_request(struct http_req *req)
-{
-	sink_release(&req->body);
-	sink_release(&req->out);
-	sink_release(&req->header_text);
-	memset(&req->phase, 0, sizeof(*req) - offsetof(struct http_req, phase));
-	req->phase = HTTP_IDLE;
-	req->since_ns = http_ran_ns();
-	sink_init(&req->body, req->h->o.body_max);
-	sink_init(&req->out, SIZE_MAX / 2);
-	sink_init(&req->header_text, req->h->o.header_max);
 }
 
 /* Beyond connections_max the one that has been idle longest makes room. */
@@ -79,7 +58,7 @@ void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_cont
 		req->conn = conn;
 		req->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)
 				  ->connect_fd;
-		reset_request(req);
+		http_phase_reset(req);
 		http_head_init(&req->head, &h->head);
 		if ((uint32_t)req->fd >= h->n_by_fd) {
 			mem_give(req);
@@ -101,19 +80,10 @@ void http_conn_notify(void *cls, struct MHD_Connection *conn, void **socket_cont
 	list_remove(&req->ready);
 	h->by_fd[req->fd] = NULL;
 	loop_fd_close(req->watch, false);
-	reset_request(req);
+	http_phase_reset(req);
 	list_remove(&req->node);
 	h->n_leaving -= req->leaving;
 	mem_give(req);
-}
-
-static void begin_request(struct http_req *req)
-{
-	reset_request(req);
-	req->phase = HTTP_HEAD;
-	req->begun_ns = clock_ns();
-	req->spoke = true;
-	make_id(req->id);
 }
 
 void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn)
@@ -124,7 +94,7 @@ void *http_conn_uri(void *cls, const char *uri, struct MHD_Connection *conn)
 	(void)uri;
 	if (req == NULL)
 		return NULL;
-	begin_request(req);
+	http_phase_begin(req);
 	return req;
 }
 
@@ -132,7 +102,7 @@ void http_conn_refuse(struct http_req *req, const struct http_fault *f)
 {
 	/* Its request line may be what is wrong. */
 	if (req->phase == HTTP_IDLE)
-		begin_request(req);
+		http_phase_begin(req);
 	http_refuse_raw(req, f->status, f->code, f->text);
 }
 
@@ -183,14 +153,14 @@ static enum MHD_Result begin_body(
 	if (id != NULL && is_good_id(id))
 		memcpy(req->id, id, strlen(id) + 1);
 	if (may_stay(req, &f) && http_refuse_check(req, &f)) {
-		req->phase = HTTP_BODY;
+		http_phase_set(req, HTTP_BODY);
 		return MHD_YES;
 	}
 	/* With Expect the client waits for our word, without a body it sends nothing. */
 	sends_body = http_header(req, "Content-Length") != NULL ||
 		     http_header(req, "Transfer-Encoding") != NULL;
 	if (!sends_body || http_header(req, "Expect") != NULL) {
-		req->phase = HTTP_REFUSED;
+		http_phase_set(req, HTTP_REFUSED);
 		return http_refuse_queue(req, f.status, f.code, f.text);
 	}
 	http_refuse_raw(req, f.status, f.code, f.text);
@@ -217,10 +187,9 @@ static void take_body(struct http_req *req, const char *data, size_t len)
 			"The server has no memory for this request now.");
 }
 
-/* Whether the connection has ended in both directions. */
-static bool has_hung_up(int fd)
+bool http_conn_hung_up(const struct http_req *req)
 {
-	struct pollfd p = {.fd = fd};
+	struct pollfd p = {.fd = req->fd};
 
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) != 0;
 }
@@ -248,12 +217,13 @@ static void on_watch(void *ctx, int fd, unsigned events)
 {
 	struct http_req *req = ctx;
 
+	(void)fd;
 	if (!(events & LOOP_GONE))
 		return;
 	/* With the whole answer given, sending it is libmicrohttpd's matter. */
 	if (req->complete)
 		loop_fd_stop(req->watch);
-	else if (has_hung_up(fd) || req->half_closed)
+	else if (http_conn_hung_up(req) || req->half_closed)
 		http_conn_cut(req, HTTP_CLIENT_GONE);
 	else
 		ask_if_there(req);
@@ -294,13 +264,9 @@ static enum MHD_Result hand_over(struct http_req *req)
 {
 	struct http *h = req->h;
 
-	req->phase = HTTP_HANDED;
+	http_phase_set(req, HTTP_HANDED);
 	h->n_requests++;
-	req->in_handler = true;
 	h->handler.on_request(h->handler.ctx, req);
-	req->in_handler = false;
-	if (req->cut)
-		http_mark_ready(req);
 	return answer_or_suspend(req);
 }
 
@@ -335,6 +301,7 @@ enum MHD_Result http_conn_access(void *cls, struct MHD_Connection *conn, const c
 		*data_len = 0;
 		return MHD_YES;
 	case HTTP_IDLE:
+	case HTTP__PHASES:
 		break;
 	}
 	return MHD_NO;
@@ -416,107 +383,7 @@ void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 		h->handler.on_end(h->handler.ctx, req);
 	}
 	list_remove(&req->ready);
-	reset_request(req);
+	http_phase_reset(req);
 	if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		note_end(req);
-}
-
-/* How a whole answer drains only libmicrohttpd sees. Few get here: most are in the kernel
- * before the first sweep, and who has a limit of its own is looked at in every run. */
-static void note_slow(struct http_req *req)
-{
-	req->is_slow = true;
-	MHD_set_connection_option(
-		req->conn, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)req->h->o.drain_s);
-}
-
-/* Its clock has no gaps. It begins to count when a limit is set where none was. */
-void http_conn_renew(struct http_req *req)
-{
-	unsigned limit_s = req->is_slow ? (unsigned)req->h->o.drain_s
-					: http_mhd_timeout_s(&req->h->o);
-
-	MHD_set_connection_option(req->conn, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
-	MHD_set_connection_option(req->conn, MHD_CONNECTION_OPTION_TIMEOUT, limit_s);
-}
-
-static void time_out(struct http_req *req)
-{
-	struct http_fault f = {
-		408, "request_timeout", "The request did not arrive in time."};
-
-	http_conn_refuse(req, &f);
-}
-
-/* Of two moments of http_ran_ns; the earlier one may be ahead by what a gap took back. */
-static uint64_t between(uint64_t from_ns, uint64_t to_ns)
-{
-	return to_ns > from_ns ? to_ns - from_ns : 0;
-}
-
-/* A client that sends: silence is answered soon, a trickle when it falls behind. */
-static void check_arrival(struct http_req *req, uint64_t now_ns)
-{
-	uint64_t patience_ns =
-		req->h->o.read_s * NS_PER_S + req->body.len / HTTP_BYTES_PER_S * NS_PER_S;
-
-	/* While the request before it was answered, nothing was read. */
-	if (between(MAX(req->heard_ns, req->since_ns), now_ns) > HTTP_SILENCE_NS ||
-		between(MAX(req->began_ns, req->since_ns), now_ns) > patience_ns)
-		time_out(req);
-}
-
-/* Nothing of a request is there. A new connection is for one that comes soon. */
-static void check_idle(struct http_req *req, uint64_t now_ns)
-{
-	uint64_t limit_ns = req->h->o.idle_s * NS_PER_S;
-
-	if (!req->spoke)
-		limit_ns = MIN(limit_ns, HTTP_SILENCE_NS);
-	if (between(req->since_ns, now_ns) > limit_ns)
-		http_conn_cut(req, HTTP_CLIENT_GONE);
-}
-
-static void check_handed(struct http_req *req, uint64_t now_ns)
-{
-	const struct http_options *o = &req->h->o;
-
-	if (req->half_closed && !req->complete && has_hung_up(req->fd)) {
-		http_conn_cut(req, HTTP_CLIENT_GONE);
-		return;
-	}
-	if (req->complete && !req->streaming && !req->is_slow)
-		note_slow(req);
-	if (req->streaming && !req->suspended && req->out.len > req->out_at &&
-		between(req->progress_ns, now_ns) > o->drain_s * NS_PER_S)
-		http_conn_cut(req, HTTP_NOT_READING);
-}
-
-/* Seen here, because libmicrohttpd has one limit for all phases and restarts it with
- * every byte. */
-void http_conn_sweep(struct http_req *req, uint64_t now_ns)
-{
-	switch (req->phase) {
-	case HTTP_IDLE:
-		/* libmicrohttpd believes that there is nothing left to read. */
-		if (req->faulty || req->ended)
-			http_conn_between(req);
-		else if (http_head_is_idle(&req->head))
-			check_idle(req, now_ns);
-		else
-			check_arrival(req, now_ns);
-		break;
-	case HTTP_HEAD:
-	case HTTP_BODY:
-		check_arrival(req, now_ns);
-		break;
-	case HTTP_REFUSED:
-		if (between(req->since_ns, now_ns) > HTTP_LINGER_NS ||
-			(req->dropping && !http_tap_drop(req)))
-			http_conn_cut(req, HTTP_CLIENT_GONE);
-		break;
-	case HTTP_HANDED:
-		check_handed(req, now_ns);
-		break;
-	}
 }

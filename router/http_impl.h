@@ -24,13 +24,21 @@
 /* Retry-After of an answer about memory: it comes back as soon as answers are read. */
 #define HTTP_RETRY_S "2"
 
-/* Where the request of a connection is. Written by http_conn.c alone. */
+/* Where the request of a connection is.
+ *
+ *   IDLE --request line--> HEAD --header lines--> BODY --all of it--> HANDED
+ *    ^                       |                      |                   |
+ *    |                       +-----> REFUSED <------+                   |
+ *    +------- ended, answered or not: from each of them ----------------+
+ *
+ * Written by http_phase.c alone. */
 enum http_phase {
 	HTTP_IDLE,    /* none: before the first, between two */
 	HTTP_HEAD,    /* request line seen, header lines coming */
 	HTTP_BODY,    /* header lines checked, body coming */
 	HTTP_HANDED,  /* given to the handler */
 	HTTP_REFUSED, /* answered by ourselves, the rest of the body is dropped */
+	HTTP__PHASES
 };
 
 struct http_req {
@@ -40,6 +48,7 @@ struct http_req {
 	struct list_node node;  /* of http.conns */
 	struct list_node ready; /* of http.ready */
 	int fd;
+	enum http_phase phase;
 	bool suspended;
 	bool watching;
 	struct loop_fd *watch; /* NULL until first needed */
@@ -58,8 +67,6 @@ struct http_req {
 	uint64_t began_ns; /* the first byte of the request that is being read */
 
 	/* Of the request: zeroed from here at its begin */
-	enum http_phase phase;
-	bool in_handler;  /* on_request is running */
 	bool cut;         /* to be given up in the next turn */
 	bool old;         /* HTTP/1.0 */
 	bool half_closed; /* its client sends nothing more */
@@ -132,6 +139,13 @@ void http_tap_run(struct http *h);
 /* Reads on after a refusal; false: there is nothing more to come. */
 bool http_tap_drop(struct http_req *req);
 
+/* http_phase.c: what holds in the phase must be true before it is entered. */
+void http_phase_set(struct http_req *req, enum http_phase phase);
+/* The request's part of the record, back to nothing: IDLE. */
+void http_phase_reset(struct http_req *req);
+/* A request begins: HEAD. */
+void http_phase_begin(struct http_req *req);
+
 /* http_conn.c: what the client sends cannot be read; answered, and nothing more is. */
 void http_conn_refuse(struct http_req *req, const struct http_fault *f);
 /* Between two requests: what was seen while the one before was answered, and had to wait.
@@ -150,13 +164,16 @@ void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 void http_conn_cut(struct http_req *req, enum http_loss why);
 /* Keeps the first reason. */
 void http_conn_lost(struct http_req *req, enum http_loss why);
-/* Time limits of one connection. */
-void http_conn_sweep(struct http_req *req, uint64_t now_ns);
-/* This process slept: libmicrohttpd's own limit begins anew. */
-void http_conn_renew(struct http_req *req);
+/* Whether it has ended in both directions. */
+bool http_conn_hung_up(const struct http_req *req);
 /* Nothing to say for now: until http_mark_ready, or the client's end. From a callback
  * of libmicrohttpd only. */
 void http_conn_suspend(struct http_req *req);
+
+/* http_limits.c: time limits of one connection. */
+void http_limits_sweep(struct http_req *req, uint64_t now_ns);
+/* This process slept: libmicrohttpd's own limit begins anew. */
+void http_limits_renew(struct http_req *req);
 
 /* http_answer.c: queue the answer that the handler gave. */
 enum MHD_Result http_answer_queue(struct http_req *req);

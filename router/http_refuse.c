@@ -138,7 +138,7 @@ void http_refuse_raw(
 	ssize_t sent;
 	int n;
 
-	req->phase = HTTP_REFUSED;
+	http_phase_set(req, HTTP_REFUSED);
 	req->since_ns = http_ran_ns();
 	req->dropping = true;
 	sink_release(&req->body);

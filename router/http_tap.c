@@ -77,7 +77,7 @@ static ssize_t read_some(struct http_req *req, void *buf, size_t len)
 				return (ssize_t)begin;
 		}
 	}
-	if (req->phase == HTTP_HANDED) {
+	if (req->phase == HTTP_HANDED || req->phase == HTTP_REFUSED) {
 		errno = EAGAIN;
 		return -1;
 	}

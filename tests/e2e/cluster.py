@@ -24,6 +24,11 @@ def free_port():
         return s.getsockname()[1]
 
 
+# baton_request_memory_bytes counts what malloc reserved: the same pieces are some bytes more or
+# less in another order. What a request left behind would be far more.
+MEMORY_ROUNDING = 4096
+
+
 def wait_for(what, seconds, step=0.02):
     """Calls what() until it is true; the last value otherwise fails the test."""
     deadline = time.monotonic() + seconds

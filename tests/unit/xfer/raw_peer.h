@@ -93,7 +93,7 @@ static inline void raw_expect(
 	const struct wire_msg *m = wire_find(type);
 	struct err err;
 
-	if (!loop_until(loop, raw_has_frame, p, 3000))
+	if (!loop_until(loop, raw_has_frame, p, 20000))
 		fail_msg("no %s came", m->name);
 	if (p->n == 0)
 		fail_msg("the link ended, %s was expected", m->name);
@@ -107,7 +107,7 @@ static inline void raw_expect(
 
 static inline void raw_expect_end(struct loop *loop, struct raw_peer *p)
 {
-	assert_true(loop_until(loop, raw_has_frame, p, 3000));
+	assert_true(loop_until(loop, raw_has_frame, p, 20000));
 	assert_int_equal(0, p->n);
 }
 

@@ -122,12 +122,11 @@ static int tear_down(void **state)
 	struct err err;
 
 	kill_child(w);
-	loop_for(w->loop, 20);
+	SOON(w->loop, importer_pulls(w->d.importer) == 0);
 	assert_int_equal(ST_OK, fault_configure("", w->dir, &err));
-	assert_int_equal(0, importer_pulls(w->d.importer));
-	assert_int_equal(0, importer_peers(w->d.importer));
-	assert_int_equal(w->maps, count_arena_maps());
-	assert_int_equal(w->fds, count_fds());
+	SOON(w->loop, importer_peers(w->d.importer) == 0);
+	SOON(w->loop, count_arena_maps() == w->maps);
+	SOON(w->loop, count_fds() == w->fds);
 	if (w->dst.n_pages > 0)
 		node_give(&w->d, &w->dst);
 	node_release(&w->d);
@@ -260,7 +259,7 @@ static void exporter_killed_before_the_claim(void **state)
 	needs_faults();
 	pause_at(w, "pause@claim");
 	start(w, false);
-	assert_true(loop_until(w->loop, is_held, w, 5000));
+	assert_true(loop_until(w->loop, is_held, w, 20000));
 	kill_child(w);
 	lost_soon(w);
 	assert_int_equal(0, w->pull.result.bytes);
@@ -274,7 +273,7 @@ static void exporter_killed_between_claim_and_copy(void **state)
 	needs_faults();
 	pause_at(w, "pause@pull");
 	start(w, false);
-	assert_true(loop_until(w->loop, is_paused, w, 5000));
+	assert_true(loop_until(w->loop, is_paused, w, 20000));
 	kill_child(w);
 	lost_soon(w);
 	assert_int_equal(0, w->pull.result.bytes);
@@ -286,7 +285,7 @@ static void exporter_killed_during_the_copy(void **state)
 	struct world *w = *state;
 
 	start(w, false);
-	assert_true(loop_until(w->loop, is_half, w, 5000));
+	assert_true(loop_until(w->loop, is_half, w, 20000));
 	kill_child(w);
 	lost_soon(w);
 	assert_true(w->pull.result.bytes < place_bytes(&w->d, &w->dst));
@@ -336,10 +335,10 @@ static void a_stopped_exporter_ends_the_wait_and_may_come_back(void **state)
 	needs_faults();
 	pause_at(w, "pause@claim");
 	start(w, false);
-	assert_true(loop_until(w->loop, is_held, w, 5000));
+	assert_true(loop_until(w->loop, is_held, w, 20000));
 	assert_int_equal(0, kill(w->child, SIGSTOP));
 	let_go(w, "fault.claim.go");
-	assert_true(loop_until(w->loop, is_claiming, w, 5000));
+	assert_true(loop_until(w->loop, is_claiming, w, 20000));
 	clock_offset += 6 * NS_PER_S;
 	lost_soon(w);
 	says(&w->pull.result.err, "did not answer the claim");
@@ -453,7 +452,7 @@ static void importer_killed_with_a_claim(void **state)
 	clock_offset += 3 * NODE_LEASE_NS; /* time alone never frees it */
 	assert_int_equal(0, lease_expire(p.leases, clock_ns()));
 	kill_child(w);
-	assert_true(loop_until(w->loop, is_unclaimed, &p, 1000));
+	assert_true(loop_until(w->loop, is_unclaimed, &p, 20000));
 	assert_int_equal(0, exporter_links(p.exporter));
 	assert_true(lease_find(p.leases, lease)->expires_ns > clock_ns());
 	/* The same lease goes to another importer. */

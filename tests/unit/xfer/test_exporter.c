@@ -50,9 +50,8 @@ static int tear_down(void **state)
 
 	raw_close(&w->a);
 	raw_close(&w->b);
-	loop_for(w->loop, 5);
-	assert_int_equal(0, exporter_links(w->p.exporter));
-	assert_int_equal(w->fds, count_fds());
+	SOON(w->loop, exporter_links(w->p.exporter) == 0);
+	SOON(w->loop, count_fds() == w->fds);
 	pool_check(w->p.pages);
 	node_release(&w->p);
 	loop_destroy(w->loop);
@@ -254,8 +253,7 @@ static void a_peer_that_never_opens_is_cut(void **state)
 
 	raw_connect(&w->a, exporter_path(w->p.exporter));
 	open_as(w, &w->b);
-	loop_for(w->loop, 5);
-	assert_int_equal(2, exporter_links(w->p.exporter));
+	SOON(w->loop, exporter_links(w->p.exporter) == 2);
 	clock_offset += 6 * NS_PER_S;
 	expect_denied(w, &w->a, "no open within 5000 ms");
 	assert_int_equal(1, exporter_links(w->p.exporter));
@@ -275,18 +273,17 @@ static void claims_pass_from_link_to_link(void **state)
 	claim_as(w, &w->a, lease, 100, false);
 	claim_as(w, &w->b, lease, 100, false);
 	raw_send(w->a.fd, MSG_done, &done, NULL, 0); /* given back */
-	loop_for(w->loop, 5);
+	SOON(w->loop, lease_find(w->p.leases, lease)->claimer == 0);
 	claim_as(w, &w->b, lease, 100, true);
 	exporter_revoke(w->p.exporter, lease);
 	raw_expect(w->loop, &w->b, MSG_revoke, &revoke);
 	assert_int_equal(lease, revoke.lease);
 	raw_close(&w->b); /* dies with the claim */
-	loop_for(w->loop, 5);
+	SOON(w->loop, lease_find(w->p.leases, lease)->claimer == 0);
 	claim_as(w, &w->a, lease, 100, true);
 	done.ok = 1;
 	raw_send(w->a.fd, MSG_done, &done, NULL, 0);
-	loop_for(w->loop, 5);
-	assert_int_equal(0, lease_count(w->p.leases));
+	SOON(w->loop, lease_count(w->p.leases) == 0);
 	assert_int_equal(NODE_PAGES - 1, pool_count(w->p.pages, POOL_FREE));
 	assert_int_equal(0, w->p.malformed);
 }
@@ -311,7 +308,7 @@ static void a_lost_link_gives_its_lease_a_fresh_life(void **state)
 	assert_int_equal(0, lease_expire(w->p.leases, clock_ns()));
 	close(w->a.fd);
 	w->a.fd = -1;
-	assert_true(loop_until(w->loop, is_unclaimed, w, 1000));
+	assert_true(loop_until(w->loop, is_unclaimed, w, 20000));
 	assert_true(l->expires_ns > clock_ns() + 9 * NS_PER_S);
 	assert_int_equal(0, lease_expire(w->p.leases, clock_ns()));
 	clock_offset += 11 * NS_PER_S;
@@ -351,9 +348,8 @@ static void bent_frames_harm_nobody_else(void **state)
 			loop_for(w->loop, 2);
 		raw_close(&p);
 	}
-	loop_for(w->loop, 10);
+	SOON(w->loop, exporter_links(w->p.exporter) == 1);
 	assert_true(w->p.malformed > 100); /* they were there */
-	assert_int_equal(1, exporter_links(w->p.exporter));
 	assert_int_not_equal(0, lease_find(w->p.leases, lease)->claimer);
 	claim_as(w, &w->b, lease + 1, 100, false);
 }
@@ -371,7 +367,7 @@ static void more_links_than_there_is_room_for(void **state)
 	}
 	assert_int_equal(EXPORTER_LINKS_MAX, exporter_links(w->p.exporter));
 	raw_close(&many[5]);
-	loop_for(w->loop, 5);
+	SOON(w->loop, exporter_links(w->p.exporter) == EXPORTER_LINKS_MAX - 1);
 	raw_close(&many[EXPORTER_LINKS_MAX]);
 	open_as(w, &many[EXPORTER_LINKS_MAX]);
 	for (uint32_t i = 0; i < EXPORTER_LINKS_MAX + 3; i++)

@@ -24,7 +24,7 @@ static void every_parallelism_moves_every_byte(void **state)
 			one_pull(t, 500, 11, false);
 			one_pull(t, 64, 12, true);
 			one_pull(t, 1, 13, true);
-			assert_true(loop_until(t->loop, no_leases, t, 1000));
+			assert_true(loop_until(t->loop, no_leases, t, 20000));
 			assert_int_equal(
 				NODE_PAGES - 1, pool_count(t->p.pages, POOL_FREE));
 			assert_int_equal(

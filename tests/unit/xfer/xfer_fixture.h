@@ -290,6 +290,18 @@ static inline void loop_for(struct loop *loop, uint64_t ms)
 	(void)loop_until(loop, never, NULL, ms);
 }
 
+/* What other threads and the other side bring about comes when it comes. The loop turns
+ * once at least. */
+#define SOON(loop, cond)                                                                 \
+	do {                                                                             \
+		uint64_t give_up_ = real_ns() + 20 * NS_PER_S;                           \
+                                                                                         \
+		do                                                                       \
+			loop_for(loop, 1);                                               \
+		while (!(cond) && real_ns() < give_up_);                                 \
+		assert_true(cond);                                                       \
+	} while (0)
+
 static inline bool is_done(void *ctx)
 {
 	const struct puller *p = ctx;

@@ -34,6 +34,7 @@ void api_error_set(struct api_error *e, unsigned http, const char *code,
 #define API_ANSWERS_MAX  256u /* prompts times n */
 #define API_STOP_IDS_MAX 48u
 #define API_BIAS_MAX     512u
+#define API_BIAS_BAN     (-100.0f) /* not to be drawn */
 #define API_LOGPROBS_MAX 20u
 #define API_SCORED_MAX   32768u /* tokens of a prompt whose logprobs are given */
 
@@ -68,7 +69,13 @@ struct gen_request {
 	bool thinking;
 	bool stream;
 	bool include_usage;
-	bool usage_each; /* stream_options.continuous_usage_stats */
+	bool keep_stop; /* the stop string or token that ended it is part of the text */
+	bool show_special;   /* special tokens are text */
+	bool hide_reasoning; /* left out of the answer, its logprobs too */
+	bool return_ids;     /* of the prompt and of the answer */
+	int64_t truncate;    /* the last so many tokens of the prompt; -1: those that fit;
+				0: all */
+	bool usage_each;     /* stream_options.continuous_usage_stats */
 	bool ignore_eos;
 	uint64_t max_tokens; /* >= 1, or 0 with echo; max_completion_tokens wins */
 	/* As the workers get it: temperature 0 .. 2, top_p (0, 1], min_p [0, 1], top_k 0:
@@ -82,6 +89,8 @@ struct gen_request {
 	size_t n_stop_token_ids;
 	struct wire_bias *bias; /* n_bias; -100 .. 100 */
 	size_t n_bias;
+	char *bad_words; /* n_bad_words texts, each with its zero; not yet in bias */
+	uint32_t n_bad_words;
 	bool logprobs; /* of each token, with draw.top_logprobs likeliest */
 	bool prompt_logprobs;
 	uint32_t n_prompt_logprobs;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Names that the renderer sets itself. */
-static const char *const reserved_kwargs[] = {
-	"messages", "tools", "documents", "add_generation_prompt"};
+static const char *const reserved_kwargs[] = {"messages", "tools", "documents",
+	"add_generation_prompt", "continue_final_message"};
 
 static const char *const efforts[] = {
 	"none", "minimal", "low", "medium", "high", "xhigh", "max"};
@@ -173,8 +173,49 @@ static bool put_kwargs(struct json_out *w, const struct json *object,
 	return true;
 }
 
+static bool refuse_end(struct api_error *e, const char *text)
+{
+	api_error_set(e, 400, "invalid_value", "continue_final_message", "%s", text);
+	return false;
+}
+
+/* Only a text has a place at which it goes on. */
+static bool check_last(const struct json *messages, struct api_error *e)
+{
+	uint32_t n = json_count(messages);
+	const struct json *last = n > 0 ? json_item(messages, n - 1) : NULL;
+	const struct json *content = json_given(last, "content");
+	const char *role = last != NULL ? api_message_role(last) : NULL;
+
+	if (role == NULL || strcmp(role, "assistant") != 0)
+		return refuse_end(e, "continue_final_message: the last message is not "
+				     "the assistant's.");
+	if (content == NULL || json_bytes(content).len + json_count(content) == 0)
+		return refuse_end(
+			e, "continue_final_message: the last message has no text.");
+	if (json_count(json_given(last, "tool_calls")) > 0)
+		return refuse_end(e, "continue_final_message: the last message ends with "
+				     "tool calls.");
+	return true;
+}
+
+bool api_chat_end(
+	const struct json *object, enum api_prompt_end *end, struct api_error *e)
+{
+	bool asks = true, has_asks = false, goes_on = false;
+
+	if (!api_json_bool(object, "add_generation_prompt", &asks, &has_asks, e) ||
+		!api_json_bool(object, "continue_final_message", &goes_on, NULL, e))
+		return false;
+	if (goes_on && has_asks && asks)
+		return refuse_end(e, "continue_final_message and add_generation_prompt "
+				     "cannot both be true.");
+	*end = goes_on ? API_PROMPT_GOES_ON : asks ? API_PROMPT_ASKS : API_PROMPT_CLOSED;
+	return !goes_on || check_last(json_given(object, "messages"), e);
+}
+
 bool api_chat_render(const struct json *object, const struct api_options *options,
-	bool generation_prompt, struct api_render *out, struct api_error *e)
+	enum api_prompt_end end, struct api_render *out, struct api_error *e)
 {
 	struct json_out w;
 	struct sink text;
@@ -186,7 +227,8 @@ bool api_chat_render(const struct json *object, const struct api_options *option
 	json_open(&w, '{');
 	ok = put_messages(&w, object, options, e) && put_kwargs(&w, object, out, e);
 	if (ok) {
-		json_add_bool(&w, "add_generation_prompt", generation_prompt);
+		json_add_bool(&w, "add_generation_prompt", end == API_PROMPT_ASKS);
+		json_add_bool(&w, "continue_final_message", end == API_PROMPT_GOES_ON);
 		json_close(&w);
 		ok = !text.full || api_json_no_memory(e);
 	}

@@ -12,7 +12,6 @@
 
 #define FILE_BYTES_MAX (1u << 20)
 /* What OpenAI's logit_bias calls a ban. */
-#define BIAS_BAN       (-100.0f)
 
 void api_defaults_plain(struct api_defaults *d)
 {
@@ -315,7 +314,7 @@ static bool apply_suppress(
 	for (uint32_t i = 0; i < d->n_suppress; i++)
 		if (!has_bias(req, d->suppress[i]))
 			req->bias[req->n_bias++] =
-				(struct wire_bias){d->suppress[i], BIAS_BAN};
+				(struct wire_bias){d->suppress[i], API_BIAS_BAN};
 	return true;
 }
 

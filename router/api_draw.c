@@ -1,21 +1,12 @@
 /* Members of generation requests that change how tokens are drawn (penalties, bias, stop
  * ids, number of choices) and what is told of them (logprobs, the prompt). */
 #include "common/base/mem.h"
-#include "router/api_json.h"
+#include "router/api_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static const struct api_range penalty_range = {-2, 2, false, "a number from -2 to 2"};
-static const struct api_range repetition_range = {
-	0, 1000000, true, "a number above 0, as a 32-bit float too, and at most 1000000"};
-static const struct api_int_range choices_range = {
-	1, API_CHOICES_MAX, "an integer from 1 to 128"};
-static const struct api_int_range logprobs_range = {
-	0, API_LOGPROBS_MAX, "an integer from 0 to 20"};
-static const struct api_int_range min_tokens_range = {
-	0, UINT32_MAX, "an integer from 0 to 4294967295"};
+#include <string.h>
 
 static bool refuse(struct api_error *e, const char *param, const char *text)
 {
@@ -26,11 +17,11 @@ static bool refuse(struct api_error *e, const char *param, const char *text)
 static bool parse_penalties(
 	const struct json *object, struct gen_request *req, struct api_error *e)
 {
-	return api_json_f64(object, "presence_penalty", &penalty_range,
+	return api_json_f64(object, "presence_penalty", &api_penalty_range,
 		       &req->draw.presence, &req->has_presence, e) &&
-	       api_json_f64(object, "frequency_penalty", &penalty_range,
+	       api_json_f64(object, "frequency_penalty", &api_penalty_range,
 		       &req->draw.frequency, &req->has_frequency, e) &&
-	       api_json_f64(object, "repetition_penalty", &repetition_range,
+	       api_json_f64(object, "repetition_penalty", &api_repetition_range,
 		       &req->draw.repetition, &req->has_repetition, e);
 }
 
@@ -53,6 +44,7 @@ static bool parse_bias(
 {
 	static const char want[] = "an object of token ids and numbers from -100 to 100";
 	const struct json *bias = json_given(object, "logit_bias");
+	char at[32];
 
 	if (bias == NULL)
 		return true;
@@ -70,12 +62,51 @@ static bool parse_bias(
 		struct wire_bias *b = &req->bias[req->n_bias];
 		double add;
 
-		if (!key_id(json_text(key), &b->token) || !json_f64(key + 1, &add) ||
-			!(add >= -100 && add <= 100))
+		if (!key_id(json_text(key), &b->token))
 			return api_json_refuse(e, "logit_bias", bias, want);
+		if (!json_f64(key + 1, &add) || !(add >= -100 && add <= 100)) {
+			snprintf(at, sizeof(at), "logit_bias.%u", b->token);
+			return api_json_refuse(
+				e, at, key + 1, "a number from -100 to 100");
+		}
 		b->add = (float)add;
 		req->n_bias++;
 	}
+	return true;
+}
+
+/* Words, one after the other, each with a zero behind it. */
+static bool parse_bad_words(
+	const struct json *object, struct gen_request *req, struct api_error *e)
+{
+	const struct json *list = json_given(object, "bad_words");
+	char at[32];
+	size_t i = 0, used = 0, bytes = 0;
+
+	if (list == NULL)
+		return true;
+	if (!json_is(list, JSON_ARRAY) || json_count(list) > API_BIAS_MAX)
+		return api_json_refuse(
+			e, "bad_words", list, "a list of at most 512 words");
+	json_each(word, list)
+	{
+		snprintf(at, sizeof(at), "bad_words[%zu]", i++);
+		if (json_text(word) == NULL || json_bytes(word).len == 0)
+			return api_json_refuse(
+				e, at, word, "a non-empty string without U+0000");
+		bytes += json_bytes(word).len + 1;
+	}
+	if (i == 0)
+		return true;
+	req->bad_words = mem_take(bytes, 1);
+	if (req->bad_words == NULL)
+		return api_json_no_memory(e);
+	json_each(word, list)
+	{
+		memcpy(req->bad_words + used, json_text(word), json_bytes(word).len + 1);
+		used += json_bytes(word).len + 1;
+	}
+	req->n_bad_words = (uint32_t)i;
 	return true;
 }
 
@@ -98,8 +129,8 @@ static bool parse_min_tokens(
 {
 	int64_t n = 0;
 
-	if (!api_json_int(
-		    object, "min_tokens", &min_tokens_range, &n, &req->has_min_tokens, e))
+	if (!api_json_int(object, "min_tokens", &api_min_tokens_range, &n,
+		    &req->has_min_tokens, e))
 		return false;
 	req->draw.min_tokens = (uint64_t)n;
 	if (req->has_max_tokens && req->draw.min_tokens > req->max_tokens)
@@ -113,12 +144,12 @@ static bool parse_choices(const struct json *object, enum api_where where,
 	int64_t n = 1, best = 0;
 	bool has_best = false;
 
-	if (!api_json_int(object, "n", &choices_range, &n, NULL, e))
+	if (!api_json_int(object, "n", &api_choices_range, &n, NULL, e))
 		return false;
 	req->n = (uint32_t)n;
 	if (where != API_IN_COMPLETION)
 		return true;
-	if (!api_json_int(object, "best_of", &choices_range, &best, &has_best, e))
+	if (!api_json_int(object, "best_of", &api_choices_range, &best, &has_best, e))
 		return false;
 	if (has_best && best != 1 && best != n)
 		return refuse(e, "best_of",
@@ -134,14 +165,15 @@ static bool parse_logprobs(const struct json *object, enum api_where where,
 	int64_t n = 0;
 
 	if (where == API_IN_COMPLETION) {
-		if (!api_json_int(
-			    object, "logprobs", &logprobs_range, &n, &req->logprobs, e))
+		if (!api_json_int(object, "logprobs", &api_logprobs_range, &n,
+			    &req->logprobs, e))
 			return false;
 		req->draw.top_logprobs = (uint64_t)n;
 		return true;
 	}
 	if (!api_json_bool(object, "logprobs", &req->logprobs, NULL, e) ||
-		!api_json_int(object, "top_logprobs", &logprobs_range, &n, &has_top, e))
+		!api_json_int(
+			object, "top_logprobs", &api_logprobs_range, &n, &has_top, e))
 		return false;
 	if (n > 0 && !req->logprobs)
 		return refuse(e, "top_logprobs",
@@ -155,7 +187,7 @@ static bool parse_prompt_logprobs(
 {
 	int64_t n = 0;
 
-	if (!api_json_int(object, "prompt_logprobs", &logprobs_range, &n,
+	if (!api_json_int(object, "prompt_logprobs", &api_logprobs_range, &n,
 		    &req->prompt_logprobs, e))
 		return false;
 	if (req->prompt_logprobs && req->stream)
@@ -169,8 +201,8 @@ bool api_draw_parse(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e)
 {
 	return parse_penalties(object, req, e) && parse_bias(object, req, e) &&
-	       parse_stop_ids(object, req, e) && parse_min_tokens(object, req, e) &&
-	       parse_choices(object, where, req, e) &&
+	       parse_bad_words(object, req, e) && parse_stop_ids(object, req, e) &&
+	       parse_min_tokens(object, req, e) && parse_choices(object, where, req, e) &&
 	       parse_logprobs(object, where, req, e) &&
 	       parse_prompt_logprobs(object, req, e) &&
 	       (where == API_IN_CHAT ||

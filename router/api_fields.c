@@ -1,15 +1,61 @@
 /* Which members of a generation request we know. What would change the answer and is
  * not built is refused unless it is null or has the value that changes nothing; what
  * changes nothing is ignored and named. */
-#include "router/api_json.h"
+#include "router/api_fields.h"
 
 #include <string.h>
 
-static bool is_zero(const struct json *v)
+const struct api_int_range api_max_tokens_range = {
+	1, INT64_MAX, "an integer from 1 to 9223372036854775807"};
+const struct api_int_range api_top_k_range = {
+	-1, INT32_MAX, "an integer from -1 to 2147483647"};
+const struct api_int_range api_any_range = {INT64_MIN, INT64_MAX, "a 64-bit integer"};
+const struct api_int_range api_choices_range = {
+	1, API_CHOICES_MAX, "an integer from 1 to 128"};
+const struct api_int_range api_logprobs_range = {
+	0, API_LOGPROBS_MAX, "an integer from 0 to 20"};
+const struct api_int_range api_min_tokens_range = {
+	0, UINT32_MAX, "an integer from 0 to 4294967295"};
+const struct api_int_range api_truncate_range = {
+	-1, INT32_MAX, "-1, or an integer from 1 to 2147483647"};
+const struct api_range api_temperature_range = {0, 2, false, "a number from 0 to 2"};
+const struct api_range api_top_p_range = {
+	0, 1, true, "a number above 0, as a 32-bit float too, and at most 1"};
+const struct api_range api_min_p_range = {0, 1, false, "a number from 0 to 1"};
+const struct api_range api_penalty_range = {-2, 2, false, "a number from -2 to 2"};
+const struct api_range api_repetition_range = {
+	0, 1000000, true, "a number above 0, as a 32-bit float too, and at most 1000000"};
+
+/* ---- values that ask for nothing ---- */
+
+static bool is_number(const struct json *v, double want)
 {
 	double d;
 
-	return json_f64(v, &d) && d == 0;
+	return json_f64(v, &d) && d == want;
+}
+
+static bool is_zero(const struct json *v)
+{
+	return is_number(v, 0);
+}
+
+static bool is_one(const struct json *v)
+{
+	return is_number(v, 1);
+}
+
+/* llama.cpp's "until the context ends" and "off". */
+static bool is_minus_one(const struct json *v)
+{
+	return is_number(v, -1);
+}
+
+static bool is_zero_or_less(const struct json *v)
+{
+	double d;
+
+	return json_f64(v, &d) && d <= 0;
 }
 
 static bool is_false(const struct json *v)
@@ -39,88 +85,238 @@ static bool is_text_format(const struct json *v)
 	return json_equals(json_member(v, "type"), "text");
 }
 
+static bool is_text_alone(const struct json *v)
+{
+	return json_is(v, JSON_ARRAY) && json_count(v) == 1 &&
+	       json_equals(json_item(v, 0), "text");
+}
+
+static bool is_left(const struct json *v)
+{
+	return json_equals(v, "left");
+}
+
+static bool is_split(const struct json *v)
+{
+	return json_equals(v, "auto") || json_equals(v, "deepseek");
+}
+
 static bool never(const struct json *v)
 {
 	(void)v;
 	return false;
 }
 
-struct field {
-	const char *name;
-	unsigned where; /* or of api_where */
-	/* NULL: we act on it. Else: has the value no effect? */
-	bool (*harmless)(const struct json *v);
-};
+/* ---- the table ---- */
 
 #define C API_IN_CHAT
 #define P API_IN_COMPLETION
+#define O FROM_OPENAI
+#define V FROM_VLLM
+#define G FROM_SGLANG
+#define L FROM_LLAMA
 
-static const struct field fields[] = {
-	{"model", C | P, NULL},
-	{"messages", C, NULL},
-	{"prompt", P, NULL},
-	{"max_tokens", C | P, NULL},
-	{"max_completion_tokens", C | P, NULL},
-	{"temperature", C | P, NULL},
-	{"top_p", C | P, NULL},
-	{"top_k", C | P, NULL},
-	{"min_p", C | P, NULL},
-	{"seed", C | P, NULL},
-	{"stop", C | P, NULL},
-	{"stream", C | P, NULL},
-	{"stream_options", C | P, NULL},
-	{"chat_template_kwargs", C, NULL},
-	{"reasoning_effort", C, NULL},
-	{"ignore_eos", C | P, NULL},
+#define ROW(member, in, of) .name = (member), .where = (in), .from = (of)
+#define INT(member, in, of, range)                                                       \
+	{                                                                                \
+		ROW(member, in, of), .integer = &(range)                                 \
+	}
+#define NUM(member, in, of, range)                                                       \
+	{                                                                                \
+		ROW(member, in, of), .number = &(range)                                  \
+	}
+#define DONE(member, in, of, text)                                                       \
+	{                                                                                \
+		ROW(member, in, of), .schema = (text)                                    \
+	}
+#define ONLY(member, in, of, fn, text)                                                   \
+	{                                                                                \
+		ROW(member, in, of), .fate = FIELD_REFUSED, .harmless = (fn),            \
+				     .only = (text)                                      \
+	}
+#define NEVER(member, in, of) ONLY(member, in, of, never, NULL)
+#define IGNORED(member, in, of)                                                          \
+	{                                                                                \
+		ROW(member, in, of), .fate = FIELD_IGNORED                               \
+	}
 
-	{"n", C | P, NULL},
-	{"best_of", P, NULL},
-	{"min_tokens", C | P, NULL},
-	{"presence_penalty", C | P, NULL},
-	{"frequency_penalty", C | P, NULL},
-	{"repetition_penalty", C | P, NULL},
-	{"stop_token_ids", C | P, NULL},
-	{"logit_bias", C | P, NULL},
-	{"logprobs", C | P, NULL},
-	{"top_logprobs", C, NULL},
-	{"prompt_logprobs", C | P, NULL},
-	{"echo", P, NULL},
+#define BOOLEAN "\"type\":\"boolean\""
+#define STRING  "\"type\":\"string\""
+#define OBJECT  "\"type\":\"object\""
+#define IDS     "\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}"
+#define STRINGS "\"type\":\"array\",\"items\":{" STRING ",\"minLength\":1}"
 
-	{"echo", C, is_false},
-	{"suffix", P, is_empty},
-	{"tools", C, is_empty},
-	{"tool_choice", C, is_none_or_auto},
-	{"functions", C, is_empty},
-	{"function_call", C, is_none_or_auto},
-	/* Without tools neither value has an effect. */
-	{"parallel_tool_calls", C, json_is_bool},
-	{"response_format", C | P, is_text_format},
-	{"add_generation_prompt", C, is_true},
-	{"continue_final_message", C, is_false},
-	{"chat_template", C, never},
-	/* No tokenizer of this family adds any: neither value has an effect. */
-	{"add_special_tokens", C | P, json_is_bool},
-	{"skip_special_tokens", C | P, is_true},
-	{"spaces_between_special_tokens", C | P, is_true},
-	{"priority", C | P, is_zero},
+// clang-format off
+static const struct api_field fields[] = {
+	/* input */
+	DONE("model", C | P, O | V | G | L, STRING),
+	DONE("messages", C, O | V | G | L, "\"type\":\"array\",\"minItems\":1,\"items\":{" OBJECT "}"),
+	DONE("prompt", P, O | V | G | L, "\"anyOf\":[{" STRING ",\"minLength\":1},{" STRINGS
+		",\"minItems\":1},{" IDS ",\"minItems\":1},{\"type\":\"array\",\"minItems\":1,"
+		"\"items\":{" IDS ",\"minItems\":1}}]"),
+	DONE("echo", P, O | V | G, BOOLEAN),
+	DONE("chat_template_kwargs", C, V | G | L, OBJECT),
+	DONE("reasoning_effort", C, O | V | G, "\"enum\":[\"none\",\"minimal\",\"low\",\"medium\","
+		"\"high\",\"xhigh\",\"max\"]"),
+	DONE("add_generation_prompt", C, V, BOOLEAN),
+	DONE("continue_final_message", C, V | G, BOOLEAN),
+	INT("truncate_prompt_tokens", C | P, V, api_truncate_range),
+	/* length */
+	INT("max_tokens", C | P, O | V | G | L, api_max_tokens_range),
+	INT("max_completion_tokens", C | P, O | V | G | L, api_max_tokens_range),
+	INT("min_tokens", C | P, V | G, api_min_tokens_range),
+	DONE("stop", C | P, O | V | G | L, "\"anyOf\":[{" STRING ",\"minLength\":1},{" STRINGS
+		",\"maxItems\":16}]"),
+	DONE("stop_token_ids", C | P, V | G, IDS ",\"maxItems\":48"),
+	DONE("include_stop_str_in_output", C | P, V, BOOLEAN),
+	DONE("no_stop_trim", C | P, G, BOOLEAN),
+	DONE("ignore_eos", C | P, V | G | L, BOOLEAN),
+	/* sampling */
+	NUM("temperature", C | P, O | V | G | L, api_temperature_range),
+	NUM("top_p", C | P, O | V | G | L, api_top_p_range),
+	INT("top_k", C | P, V | G | L, api_top_k_range),
+	NUM("min_p", C | P, V | G | L, api_min_p_range),
+	INT("seed", C | P, O | V | G | L, api_any_range),
+	NUM("presence_penalty", C | P, O | V | G | L, api_penalty_range),
+	NUM("frequency_penalty", C | P, O | V | G | L, api_penalty_range),
+	NUM("repetition_penalty", C | P, V | G, api_repetition_range),
+	DONE("logit_bias", C | P, O | V | G | L, OBJECT ",\"maxProperties\":512,"
+		"\"additionalProperties\":{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}"),
+	DONE("bad_words", C | P, V, STRINGS),
+	INT("n", C | P, O | V | G | L, api_choices_range),
+	INT("best_of", P, O | G, api_choices_range),
+	/* output */
+	DONE("stream", C | P, O | V | G | L, BOOLEAN),
+	DONE("stream_options", C | P, O | V | G, OBJECT ",\"properties\":{\"include_usage\":{" BOOLEAN
+		"},\"continuous_usage_stats\":{" BOOLEAN "}}"),
+	DONE("logprobs", C, O | V | G | L, BOOLEAN),
+	INT("logprobs", P, O | V | G | L, api_logprobs_range),
+	INT("top_logprobs", C, O | V | G | L, api_logprobs_range),
+	INT("prompt_logprobs", C | P, V, api_logprobs_range),
+	DONE("skip_special_tokens", C | P, V | G, BOOLEAN),
+	DONE("include_reasoning", C, V, BOOLEAN),
+	DONE("return_token_ids", C | P, V | G, BOOLEAN),
+
+	/* Without an effect with these values, and not built with others. */
+	ONLY("echo", C, V, is_false, "false"),
+	ONLY("suffix", P, O | G | L, is_empty, "empty"),
+	ONLY("tools", C, O | V | G | L, is_empty, "empty"),
+	ONLY("tool_choice", C, O | V | G | L, is_none_or_auto, "none, auto"),
+	ONLY("functions", C, O, is_empty, "empty"),
+	ONLY("function_call", C, O, is_none_or_auto, "none, auto"),
+	ONLY("parallel_tool_calls", C, O | V | G | L, json_is_bool, "true, false: there are no tools"),
+	ONLY("response_format", C | P, O | V | G | L, is_text_format, "of type text"),
 	/* Constraints on the answer: leaving one out would be a wrong answer. */
-	{"structured_outputs", C | P, never},
-	{"guided_json", C | P, never},
-	{"guided_regex", C | P, never},
-	{"guided_choice", C | P, never},
-	{"guided_grammar", C | P, never},
-	{"regex", C | P, never},
-	{"ebnf", C | P, never},
-	{"json_schema", C | P, never},
-	{"grammar", C | P, is_empty},
-	{"bad_words", C | P, is_empty},
-	{"allowed_token_ids", C | P, is_empty},
+	NEVER("structured_outputs", C | P, V),
+	NEVER("structural_tag", C | P, V | G),
+	NEVER("guided_json", C | P, V),
+	NEVER("guided_regex", C | P, V),
+	NEVER("guided_choice", C | P, V),
+	NEVER("guided_grammar", C | P, V),
+	NEVER("regex", C | P, G),
+	NEVER("ebnf", C | P, G),
+	NEVER("json_schema", C | P, G | L),
+	ONLY("grammar", C | P, L, is_empty, "empty"),
+	ONLY("allowed_token_ids", C | P, V, is_empty, "empty"),
+	/* Input of other kinds, and what a template or a model would be given. */
+	NEVER("chat_template", C, V),
+	ONLY("documents", C, V, is_empty, "empty"),
+	ONLY("modalities", C, O | V, is_text_alone, "[\"text\"]"),
+	NEVER("audio", C, O),
+	ONLY("mm_processor_kwargs", C, V, is_empty, "empty"),
+	NEVER("prompt_embeds", P, V),
+	NEVER("input_embeds", P, G),
+	ONLY("image_data", C | P, G | L, is_empty, "empty"),
+	ONLY("lora", C | P, L, is_empty, "empty"),
+	ONLY("lora_path", C | P, G, is_empty, "empty"),
+	/* No tokenizer of this family adds any: neither value has an effect. */
+	ONLY("add_special_tokens", C | P, V, json_is_bool, "true, false: there are none to add"),
+	ONLY("truncation_side", C | P, V, is_left, "left"),
+	/* Ways to draw, and ends. */
+	ONLY("use_beam_search", C | P, V, is_false, "false"),
+	ONLY("length_penalty", C | P, V, is_one, "1"),
+	ONLY("early_stopping", C | P, V, is_false, "false"),
+	ONLY("stop_regex", C | P, G, is_empty, "empty"),
+	ONLY("thinking_token_budget", C | P, V, is_minus_one, "-1"),
+	ONLY("thinking_budget", C | P, V | G, is_minus_one, "-1"),
+	ONLY("thinking_budget_tokens", C | P, L, is_minus_one, "-1"),
+	ONLY("reasoning_budget", C | P, L, is_minus_one, "-1"),
+	ONLY("n_predict", C | P, L, is_minus_one, "-1"),
+	ONLY("n_keep", C | P, L, is_zero, "0"),
+	ONLY("n_indent", C | P, L, is_zero, "0"),
+	ONLY("n_cmpl", C | P, L, is_one, "1"),
+	ONLY("t_max_predict_ms", C | P, L, is_zero_or_less, "0 or less"),
+	ONLY("repeat_penalty", C | P, L, is_one, "1"),
+	ONLY("typical_p", C | P, L, is_one, "1"),
+	ONLY("tfs_z", C | P, L, is_one, "1"),
+	ONLY("top_n_sigma", C | P, L, is_minus_one, "-1"),
+	ONLY("mirostat", C | P, L, is_zero, "0"),
+	ONLY("dynatemp_range", C | P, L, is_zero, "0"),
+	ONLY("xtc_probability", C | P, L, is_zero, "0"),
+	ONLY("dry_multiplier", C | P, L, is_zero, "0"),
+	ONLY("min_keep", C | P, L, is_zero, "0"),
+	ONLY("samplers", C | P, L, is_empty, "empty"),
+	ONLY("backend_sampling", C | P, L, is_false, "false"),
+	ONLY("repetition_detection", C | P, V, is_empty, "empty"),
+	ONLY("logits_processors", C | P, V, is_empty, "empty"),
+	ONLY("custom_logit_processor", C | P, G, is_empty, "empty"),
+	ONLY("custom_params", C | P, G, is_empty, "empty"),
+	ONLY("vllm_xargs", C | P, V, is_empty, "empty"),
+	ONLY("session_params", C | P, G, is_empty, "empty"),
+	ONLY("priority", C | P, V | G, is_zero, "0"),
+	NEVER("kv_transfer_params", C | P, V),
+	/* Forms of the answer. */
+	ONLY("spaces_between_special_tokens", C | P, V | G, is_true, "true"),
+	ONLY("logprob_token_ids", C | P, V, is_empty, "empty"),
+	ONLY("n_probs", C | P, L, is_zero, "0"),
+	ONLY("post_sampling_probs", C | P, L, is_false, "false"),
+	ONLY("return_tokens_as_token_ids", C | P, V, is_false, "false"),
+	ONLY("return_tokens", C | P, L, is_false, "false"),
+	ONLY("return_prompt_text", C | P, V, is_false, "false"),
+	ONLY("return_hidden_states", C | P, G, is_false, "false"),
+	ONLY("return_routed_experts", C | P, V | G, is_false, "false"),
+	ONLY("separate_reasoning", C, G, is_true, "true"),
+	ONLY("stream_reasoning", C, G, is_true, "true"),
+	ONLY("reasoning_format", C | P, L, is_split, "auto, deepseek"),
+	ONLY("reasoning_in_content", C | P, L, is_false, "false"),
+	ONLY("parse_tool_calls", C | P, L, json_is_bool, "true, false: there are no tools"),
+	ONLY("response_fields", C | P, L, is_empty, "empty"),
+	ONLY("verbose", C | P, L, is_false, "false"),
+
+	/* Nothing of an answer depends on them here. */
+	IGNORED("user", C | P, O | V | G),
+	IGNORED("metadata", C | P, O),
+	IGNORED("store", C, O),
+	IGNORED("service_tier", C | P, O),
+	IGNORED("prompt_cache_key", C, O),
+	IGNORED("prompt_cache_retention", C, O),
+	IGNORED("safety_identifier", C, O),
+	IGNORED("verbosity", C, O),
+	IGNORED("web_search_options", C, O),
+	IGNORED("prediction", C, O),
+	IGNORED("request_id", C | P, V),
+	IGNORED("cache_salt", C | P, V),
+	IGNORED("rid", C | P, G),
+	IGNORED("return_cached_tokens_details", C | P, G),
+	IGNORED("data_parallel_rank", C | P, G),
+	IGNORED("bootstrap_host", C | P, G),
+	IGNORED("bootstrap_port", C | P, G),
+	IGNORED("bootstrap_room", C | P, G),
+	IGNORED("cache_prompt", C | P, L),
+	IGNORED("id_slot", C | P, L),
+	IGNORED("timings_per_token", C | P, L),
+	IGNORED("return_progress", C | P, L),
+	IGNORED("sse_ping_interval", C | P, L),
 };
+// clang-format on
 
-#undef C
-#undef P
+const struct api_field *api_fields(size_t *n)
+{
+	*n = COUNT(fields);
+	return fields;
+}
 
-static const struct field *find_field(const struct json *name, enum api_where where)
+static const struct api_field *find_field(const struct json *name, enum api_where where)
 {
 	for (size_t i = 0; i < COUNT(fields); i++)
 		if ((fields[i].where & where) && json_equals(name, fields[i].name))
@@ -146,23 +342,32 @@ static void note_ignored(char *list, size_t list_bytes, struct bytes name)
 	list[used] = 0;
 }
 
+static bool refuse(const struct api_field *f, struct api_error *e)
+{
+	if (f->only == NULL)
+		api_error_set(e, 400, "unsupported_parameter", f->name,
+			"%s is not supported.", f->name);
+	else
+		api_error_set(e, 400, "unsupported_parameter", f->name,
+			"%s is not supported with this value; what is taken: %s.",
+			f->name, f->only);
+	return false;
+}
+
 bool api_fields_check(const struct json *object, enum api_where where, char *ignored,
 	size_t ignored_bytes, struct api_error *e)
 {
 	json_each_member(name, object)
 	{
 		const struct json *value = name + 1;
-		const struct field *f = find_field(name, where);
+		const struct api_field *f = find_field(name, where);
 
-		if (json_is(value, JSON_NULL) || (f != NULL && f->harmless == NULL))
+		if (json_is(value, JSON_NULL) || (f != NULL && f->fate == FIELD_DONE))
 			continue;
-		if (f == NULL) {
+		if (f == NULL || f->fate == FIELD_IGNORED)
 			note_ignored(ignored, ignored_bytes, json_bytes(name));
-		} else if (!f->harmless(value)) {
-			api_error_set(e, 400, "unsupported_parameter", f->name,
-				"%s is not supported with this value.", f->name);
-			return false;
-		}
+		else if (!f->harmless(value))
+			return refuse(f, e);
 	}
 	return true;
 }

@@ -1,23 +1,14 @@
 /* Bodies of generation requests: the members that chat and completion share, and the
  * prompts of completions. */
 #include "common/base/mem.h"
-#include "router/api_json.h"
+#include "router/api_fields.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const struct api_range temperature_range = {0, 2, false, "a number from 0 to 2"};
-static const struct api_range top_p_range = {
-	0, 1, true, "a number above 0, as a 32-bit float too, and at most 1"};
-static const struct api_int_range positive = {
-	1, INT64_MAX, "an integer from 1 to 9223372036854775807"};
 /* Nothing but the prompt comes back. */
 static const struct api_int_range with_echo = {
 	0, INT64_MAX, "an integer from 0 to 9223372036854775807"};
-static const struct api_int_range top_k_range = {
-	-1, INT32_MAX, "an integer from -1 to 2147483647"};
-static const struct api_int_range any_range = {INT64_MIN, INT64_MAX, "a 64-bit integer"};
-static const struct api_range min_p_range = {0, 1, false, "a number from 0 to 1"};
 
 void gen_request_release(struct gen_request *req)
 {
@@ -31,6 +22,7 @@ void gen_request_release(struct gen_request *req)
 	mem_give(req->prompts);
 	mem_give(req->stop_token_ids);
 	mem_give(req->bias);
+	mem_give(req->bad_words);
 	*req = (struct gen_request){0};
 }
 
@@ -91,15 +83,16 @@ static bool parse_stream(
 			"stream_options is only allowed when stream is true.");
 		return false;
 	}
-	return api_json_bool(options, "include_usage", &req->include_usage, NULL, e) &&
-	       api_json_bool(
-		       options, "continuous_usage_stats", &req->usage_each, NULL, e);
+	return api_json_bool(object, "stream_options.include_usage", &req->include_usage,
+		       NULL, e) &&
+	       api_json_bool(object, "stream_options.continuous_usage_stats",
+		       &req->usage_each, NULL, e);
 }
 
 static bool parse_limits(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e)
 {
-	const struct api_int_range *range = &positive;
+	const struct api_int_range *range = &api_max_tokens_range;
 	int64_t tokens = 0, top_k = 0, seed = 0;
 
 	if (where == API_IN_COMPLETION && json_is(json_given(object, "echo"), JSON_TRUE))
@@ -109,12 +102,50 @@ static bool parse_limits(const struct json *object, enum api_where where,
 		!api_json_int(object, "max_completion_tokens", range, &tokens,
 			&req->has_max_tokens, e) ||
 		!api_json_int(
-			object, "top_k", &top_k_range, &top_k, &req->has_top_k, e) ||
-		!api_json_int(object, "seed", &any_range, &seed, &req->has_seed, e))
+			object, "top_k", &api_top_k_range, &top_k, &req->has_top_k, e) ||
+		!api_json_int(object, "seed", &api_any_range, &seed, &req->has_seed, e))
 		return false;
 	req->max_tokens = (uint64_t)tokens;
 	req->draw.top_k = top_k > 0 ? (uint64_t)top_k : 0;
 	req->draw.seed = (uint64_t)seed;
+	return true;
+}
+
+static bool parse_truncate(
+	const struct json *object, struct gen_request *req, struct api_error *e)
+{
+	static const char name[] = "truncate_prompt_tokens";
+
+	if (!api_json_int(object, name, &api_truncate_range, &req->truncate, NULL, e))
+		return false;
+	if (json_given(object, name) != NULL && req->truncate == 0)
+		return api_json_refuse(
+			e, name, json_given(object, name), api_truncate_range.text);
+	return true;
+}
+
+/* How the text of an answer is cut and shown. */
+static bool parse_text_form(
+	const struct json *object, struct gen_request *req, struct api_error *e)
+{
+	bool special = true, reasoning = true, no_trim = false;
+
+	if (!api_json_bool(
+		    object, "include_stop_str_in_output", &req->keep_stop, NULL, e) ||
+		!api_json_bool(object, "no_stop_trim", &no_trim, NULL, e) ||
+		!api_json_bool(object, "skip_special_tokens", &special, NULL, e) ||
+		!api_json_bool(object, "include_reasoning", &reasoning, NULL, e) ||
+		!api_json_bool(object, "return_token_ids", &req->return_ids, NULL, e))
+		return false;
+	req->keep_stop |= no_trim;
+	req->show_special = !special;
+	req->hide_reasoning = !reasoning;
+	/* Workers look for them in the text without special tokens. */
+	if (req->show_special && req->stop.n > 0) {
+		api_error_set(e, 400, "unsupported_parameter", "skip_special_tokens",
+			"skip_special_tokens false is not supported with stop.");
+		return false;
+	}
 	return true;
 }
 
@@ -125,14 +156,15 @@ static bool parse_common(const struct json *object, enum api_where where,
 	return api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) &&
 	       api_json_name(object, "model", &req->model, e) &&
 	       parse_limits(object, where, req, e) &&
-	       api_json_f64(object, "temperature", &temperature_range,
+	       api_json_f64(object, "temperature", &api_temperature_range,
 		       &req->draw.temperature, &req->has_temperature, e) &&
-	       api_json_f64(object, "top_p", &top_p_range, &req->draw.top_p,
+	       api_json_f64(object, "top_p", &api_top_p_range, &req->draw.top_p,
 		       &req->has_top_p, e) &&
-	       api_json_f64(object, "min_p", &min_p_range, &req->draw.min_p,
+	       api_json_f64(object, "min_p", &api_min_p_range, &req->draw.min_p,
 		       &req->has_min_p, e) &&
 	       api_json_bool(object, "ignore_eos", &req->ignore_eos, NULL, e) &&
 	       parse_stream(object, req, e) && parse_stop(object, req, e) &&
+	       parse_truncate(object, req, e) && parse_text_form(object, req, e) &&
 	       api_draw_parse(object, where, req, e);
 }
 
@@ -151,6 +183,12 @@ static bool parse_text_prompt(const struct json *v, const char *param,
 	       api_json_no_memory(e);
 }
 
+/* Of a prompt that is cut only its tokens say what is left. */
+static bool echoes_text(const struct gen_request *req)
+{
+	return req->echo && req->truncate == 0;
+}
+
 static bool take_prompts(struct gen_request *req, size_t n, struct api_error *e)
 {
 	req->prompts = mem_take(n, sizeof(*req->prompts));
@@ -164,6 +202,7 @@ static bool parse_prompt_list(
 	const struct json *list, struct gen_request *req, struct api_error *e)
 {
 	bool strings = json_is(json_item(list, 0), JSON_STRING);
+	bool echo = echoes_text(req);
 	char param[32];
 	size_t i = 0;
 
@@ -180,7 +219,7 @@ static bool parse_prompt_list(
 		struct gen_prompt *p = &req->prompts[i];
 
 		snprintf(param, sizeof(param), "prompt[%zu]", i++);
-		if (strings ? !parse_text_prompt(item, param, p, req->echo, e)
+		if (strings ? !parse_text_prompt(item, param, p, echo, e)
 			    : !api_json_ids(item, param, &p->ids, &p->n_ids, e))
 			return false;
 	}
@@ -201,9 +240,10 @@ static bool parse_prompt(
 		return api_json_refuse(e, "prompt", v, want);
 	if (!take_prompts(req, 1, e))
 		return false;
-	return first == NULL ? parse_text_prompt(v, "prompt", req->prompts, req->echo, e)
-			     : api_json_ids(v, "prompt", &req->prompts->ids,
-				       &req->prompts->n_ids, e);
+	return first == NULL
+		       ? parse_text_prompt(v, "prompt", req->prompts, echoes_text(req), e)
+		       : api_json_ids(v, "prompt", &req->prompts->ids,
+				 &req->prompts->n_ids, e);
 }
 
 static bool check_answers(const struct gen_request *req, struct api_error *e)
@@ -239,11 +279,13 @@ bool api_parse_chat(struct gen_request *req, struct sink *body,
 	struct json_doc doc;
 	const struct json *object = api_json_body(&doc, body, e);
 	struct api_render render = {0};
+	enum api_prompt_end end;
 	bool ok;
 
 	*req = (struct gen_request){0};
 	ok = object != NULL && parse_common(object, API_IN_CHAT, req, e) &&
-	     api_chat_render(object, options, true, &render, e);
+	     api_chat_end(object, &end, e) &&
+	     api_chat_render(object, options, end, &render, e);
 	if (ok) {
 		req->render = render.text;
 		req->render_len = render.len;

@@ -69,10 +69,22 @@ bool api_json_refuse(struct api_error *e, const char *param, const struct json *
 	return false;
 }
 
+/* The member at the end of a path; NULL: absent or null. */
+static const struct json *given_at(const struct json *object, const char *path)
+{
+	const char *dot = strchr(path, '.');
+	char name[32];
+
+	if (dot == NULL)
+		return json_given(object, path);
+	snprintf(name, sizeof(name), "%.*s", (int)(dot - path), path);
+	return json_given(json_given(object, name), dot + 1);
+}
+
 bool api_json_int(const struct json *object, const char *name,
 	const struct api_int_range *range, int64_t *out, bool *has, struct api_error *e)
 {
-	const struct json *v = json_given(object, name);
+	const struct json *v = given_at(object, name);
 	int64_t i;
 
 	if (v == NULL)
@@ -88,7 +100,7 @@ bool api_json_int(const struct json *object, const char *name,
 bool api_json_f64(const struct json *object, const char *name,
 	const struct api_range *range, double *out, bool *has, struct api_error *e)
 {
-	const struct json *v = json_given(object, name);
+	const struct json *v = given_at(object, name);
 	double d;
 
 	if (v == NULL)
@@ -104,7 +116,7 @@ bool api_json_f64(const struct json *object, const char *name,
 bool api_json_bool(const struct json *object, const char *name, bool *out, bool *has,
 	struct api_error *e)
 {
-	const struct json *v = json_given(object, name);
+	const struct json *v = given_at(object, name);
 
 	if (v == NULL)
 		return true;
@@ -119,7 +131,7 @@ bool api_json_bool(const struct json *object, const char *name, bool *out, bool 
 bool api_json_text(const struct json *object, const char *name, char **out, size_t *len,
 	struct api_error *e)
 {
-	const struct json *v = json_given(object, name);
+	const struct json *v = given_at(object, name);
 
 	if (v == NULL)
 		return true;
@@ -136,7 +148,7 @@ bool api_json_text(const struct json *object, const char *name, char **out, size
 bool api_json_name(
 	const struct json *object, const char *name, char **out, struct api_error *e)
 {
-	const struct json *v = json_given(object, name);
+	const struct json *v = given_at(object, name);
 
 	if (json_is(v, JSON_STRING) && json_text(v) == NULL)
 		return api_json_refuse(e, name, v, "a string without U+0000");

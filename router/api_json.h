@@ -25,8 +25,9 @@ bool api_json_refuse(struct api_error *e, const char *param, const struct json *
 	const char *want);
 bool api_json_no_memory(struct api_error *e);
 
-/* Each leaves *out and *has alone when the member is absent. param is the member's own
- * name. has may be NULL. Integers may be written 5 or 5.0. */
+/* Each leaves *out and *has alone when the member is absent. name is a path from the
+ * object, "stream_options.include_usage", and what errors call it. has may be NULL.
+ * Integers may be written 5 or 5.0. */
 struct api_int_range {
 	int64_t min, max;
 	const char *text; /* "an integer from 1 to 5" */
@@ -73,9 +74,14 @@ struct api_render {
 	size_t len;
 	bool has_thinking, thinking;
 };
+/* How the prompt ends: after its last message, in a new message of the assistant, or
+ * inside of its last message. */
+enum api_prompt_end { API_PROMPT_CLOSED, API_PROMPT_ASKS, API_PROMPT_GOES_ON };
+MUST_CHECK bool api_chat_end(
+	const struct json *object, enum api_prompt_end *end, struct api_error *e);
 MUST_CHECK bool api_chat_render(const struct json *object,
-	const struct api_options *options, bool generation_prompt, struct api_render *out,
-	struct api_error *e);
+	const struct api_options *options, enum api_prompt_end end,
+	struct api_render *out, struct api_error *e);
 
 /* One message in the form that templates expect (api_message.c). */
 struct api_message {

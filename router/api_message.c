@@ -74,7 +74,7 @@ static bool join_parts(const struct json *parts, const char *param, struct sink 
 			return api_json_refuse(e, at, type, "a string");
 		}
 		if (!is_text_part(type)) {
-			snprintf(at, sizeof(at), "%s.content[%zu]", param, i);
+			snprintf(at, sizeof(at), "%s.content[%zu].type", param, i);
 			api_error_set(e, 400, "invalid_value", at,
 				"Content parts of type %s are not supported: "
 				"this is a text-only server.",

@@ -8,7 +8,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Equal in all chunks of an answer, but for the usage. */
+/* Ids for an answer that shows them (return_token_ids). */
+struct out_ids {
+	bool given;
+	const uint32_t *token; /* n_token; of a chunk: those that no chunk had before */
+	size_t n_token;
+	const uint32_t *prompt; /* NULL: not in this chunk */
+	size_t n_prompt;
+};
+
+/* Equal in all chunks of an answer, but for the usage and what is of a choice. */
 struct out_usage;
 struct out_head {
 	const char *id;          /* "chatcmpl-..." or "cmpl-..." */
@@ -19,6 +28,7 @@ struct out_head {
 	const struct out_usage *usage;
 	/* JSON, of the choice of this chunk (out_logprobs.h); at = NULL: null. */
 	struct bytes logprobs;
+	struct out_ids ids; /* of the choice of this chunk */
 };
 
 /* A prefix of at most 15 bytes and 32 hexadecimal digits, with the zero. */
@@ -52,6 +62,7 @@ struct out_choice {
 	/* JSON (out_logprobs.h). at = NULL: null, and no member for those of the prompt.
 	 */
 	struct bytes logprobs, prompt_logprobs;
+	struct out_ids ids;
 };
 
 /* {"error":{...}}, OpenAI's. */

@@ -22,23 +22,15 @@ static bool parse_messages(const struct json *object, const struct api_options *
 	struct tok_request *req, struct api_error *e)
 {
 	struct api_render render = {0};
-	bool generation_prompt = true, go_on = false;
+	enum api_prompt_end end;
 
-	if (!api_json_bool(
-		    object, "add_generation_prompt", &generation_prompt, NULL, e) ||
-		!api_json_bool(object, "continue_final_message", &go_on, NULL, e))
-		return false;
-	if (go_on) {
-		api_error_set(e, 400, "unsupported_parameter", "continue_final_message",
-			"continue_final_message is not supported.");
-		return false;
-	}
 	if (json_count(json_given(object, "tools")) > 0) {
 		api_error_set(e, 400, "unsupported_parameter", "tools",
 			"tools are not supported.");
 		return false;
 	}
-	if (!api_chat_render(object, options, generation_prompt, &render, e))
+	if (!api_chat_end(object, &end, e) ||
+		!api_chat_render(object, options, end, &render, e))
 		return false;
 	req->render = render.text;
 	req->render_len = render.len;

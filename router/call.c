@@ -108,6 +108,7 @@ static void prepare(struct call *call, struct choice *c)
 		.max_tokens = gen->has_max_tokens || gen->max_tokens > 0
 				      ? gen->max_tokens
 				      : call->format->max_tokens,
+		.truncate = gen->truncate,
 	};
 
 	if (gen->render != NULL) {
@@ -226,6 +227,7 @@ static void end(struct served *s)
 		if (c->has_out)
 			output_release(&c->out);
 		logprobs_release(&c->logprobs);
+		mem_give(c->ids.v);
 	}
 	log_outcome(call);
 	call_parse_forget(call);

@@ -11,6 +11,14 @@
 #include "router/output.h"
 #include "router/reply.h"
 
+/* Kept where the answer shows them; else empty. */
+struct choice_ids {
+	uint32_t *v;
+	uint32_t n, cap;
+	uint32_t n_prompt; /* of v, in front */
+	uint32_t written;
+};
+
 struct choice {
 	struct call *call;
 	struct request *r; /* NULL: not begun, or taken leave of */
@@ -21,6 +29,7 @@ struct choice {
 	int hit;            /* the stop string that ended the text; -1: none */
 	int64_t stop_token; /* the client's one that ended it; -1: none */
 	struct logprob_list logprobs;
+	struct choice_ids ids;
 	enum request_finish finish;
 	struct output out;
 	/* facts, copied when its request ends */
@@ -74,6 +83,12 @@ void call_parse_forget(struct call *call);
 bool call_deliver(void *router, struct request *r, const struct request_token *token);
 void call_score(void *router, struct request *r, const struct msg_prompt_logprobs *m);
 void call_request_ended(void *router, struct request *r);
+
+/* call_ids.c: ids that the answer shows. false: no memory. */
+MUST_CHECK bool call_ids_begin(struct choice *c, const struct request *r);
+MUST_CHECK bool call_ids_add(struct choice *c, uint32_t token);
+/* What was not told yet; nothing when they are not wanted. */
+void call_ids_next(struct choice *c, struct out_ids *out);
 
 /* call_write.c: how the answer looks. */
 /* Text of a stream that is there and not written. */

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Read in tens of microseconds, less than a job of the pool costs in waiting. */
 #define INLINE_BYTES 8192u
@@ -19,6 +20,13 @@ struct call_job {
 	bool ok;
 	struct api_error error;
 };
+
+static bool no_memory(struct api_error *e)
+{
+	api_error_set(
+		e, 503, "overloaded", NULL, "The router has no memory for this request.");
+	return false;
+}
 
 static bool is_known(
 	const struct call_job *job, const char *param, uint32_t id, struct api_error *e)
@@ -37,16 +45,18 @@ static bool prompt_is_known(const struct call_job *job, size_t i, struct api_err
 {
 	const struct gen_prompt *p = &job->gen.prompts[i];
 	uint32_t n = tokenizer_n_tokens(job->rt->tokenizer);
-	char param[32] = "prompt";
+	char param[64];
 
 	for (size_t k = 0; k < p->n_ids; k++) {
 		if (p->ids[k] < n)
 			continue;
 		if (job->gen.n_prompts > 1)
-			snprintf(param, sizeof(param), "prompt[%zu]", i);
+			snprintf(param, sizeof(param), "prompt[%zu][%zu]", i, k);
+		else
+			snprintf(param, sizeof(param), "prompt[%zu]", k);
 		api_error_set(e, 400, "invalid_value", param,
-			"%s: token id %" PRIu32
-			" at position %zu; the vocabulary has %" PRIu32 ".",
+			"%s: token id %" PRIu32 " at position %zu; the vocabulary has "
+			"%" PRIu32 ".",
 			param, p->ids[k], k, n);
 		return false;
 	}
@@ -58,16 +68,92 @@ static bool ids_are_known(const struct call_job *job, struct api_error *e)
 {
 	const struct gen_request *gen = &job->gen;
 
-	for (size_t i = 0; i < gen->n_bias; i++)
-		if (!is_known(job, "logit_bias", gen->bias[i].token, e))
+	char param[40];
+
+	for (size_t i = 0; i < gen->n_bias; i++) {
+		snprintf(param, sizeof(param), "logit_bias.%" PRIu32, gen->bias[i].token);
+		if (!is_known(job, param, gen->bias[i].token, e))
 			return false;
-	for (size_t i = 0; i < gen->n_stop_token_ids; i++)
-		if (!is_known(job, "stop_token_ids", gen->stop_token_ids[i], e))
+	}
+	for (size_t i = 0; i < gen->n_stop_token_ids; i++) {
+		snprintf(param, sizeof(param), "stop_token_ids[%zu]", i);
+		if (!is_known(job, param, gen->stop_token_ids[i], e))
 			return false;
+	}
 	for (size_t i = 0; i < gen->n_prompts; i++)
 		if (!prompt_is_known(job, i, e))
 			return false;
 	return true;
+}
+
+/* The id of a word that is one token; -1: it is more. */
+static int64_t single_id(const struct call_job *job, const char *word, const char *space)
+{
+	struct tok_ids ids;
+	struct sink text;
+	struct err err;
+	int64_t id = -1;
+
+	tok_ids_init(&ids, 2);
+	sink_init(&text, SIZE_MAX / 2);
+	sink_fmt(&text, "%s%s", space, word + strspn(word, " "));
+	if (!text.full &&
+		tokenizer_encode(job->rt->tokenizer, sink_bytes(&text), 0, &ids, &err) ==
+			ST_OK &&
+		ids.n == 1)
+		id = ids.v[0];
+	tok_ids_release(&ids);
+	sink_release(&text);
+	return id;
+}
+
+static void ban(struct gen_request *gen, int64_t id)
+{
+	size_t i = 0;
+
+	if (id < 0)
+		return;
+	while (i < gen->n_bias && gen->bias[i].token != (uint32_t)id)
+		i++;
+	gen->bias[i] = (struct wire_bias){(uint32_t)id, API_BIAS_BAN};
+	gen->n_bias = MAX(gen->n_bias, i + 1);
+}
+
+/* A word that is one token is never drawn, with and without a space in front; of one that
+ * is several, which of them is not to come depends on the others. */
+static bool ban_words(struct call_job *job, struct api_error *e)
+{
+	struct gen_request *gen = &job->gen;
+	const char *word = gen->bad_words;
+	size_t most = gen->n_bias + 2u * gen->n_bad_words;
+	struct wire_bias *grown;
+	char param[32];
+
+	if (gen->n_bad_words == 0)
+		return true;
+	grown = mem_regrow(gen->bias, most * sizeof(*grown));
+	if (grown == NULL)
+		return no_memory(e);
+	gen->bias = grown;
+	for (uint32_t i = 0; i < gen->n_bad_words; i++, word += strlen(word) + 1) {
+		int64_t id = single_id(job, word, *word == ' ' ? " " : "");
+
+		snprintf(param, sizeof(param), "bad_words[%u]", i);
+		if (id < 0) {
+			api_error_set(e, 400, "unsupported_parameter", param,
+				"%s is more than one token: that is not supported.",
+				param);
+			return false;
+		}
+		ban(gen, id);
+		ban(gen, single_id(job, word, " "));
+	}
+	if (gen->n_bias <= API_BIAS_MAX)
+		return true;
+	api_error_set(e, 400, "invalid_value", "bad_words",
+		"bad_words and logit_bias name %zu tokens; at most %u are allowed.",
+		gen->n_bias, API_BIAS_MAX);
+	return false;
 }
 
 static void work(void *ctx)
@@ -77,7 +163,8 @@ static void work(void *ctx)
 
 	job->ok = job->format->parse(&job->gen, &job->body, &options, &job->error);
 	sink_release(&job->body);
-	if (job->ok && !ids_are_known(job, &job->error)) {
+	if (job->ok &&
+		(!ids_are_known(job, &job->error) || !ban_words(job, &job->error))) {
 		gen_request_release(&job->gen);
 		job->ok = false;
 	}

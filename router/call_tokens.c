@@ -46,9 +46,14 @@ static void begin_output(struct call *call, struct choice *c, const struct reque
 	output_init(&c->out, call->rt->tokenizer, r->mode, r->stop,
 		MIN(MAX(bytes, TEXT_BYTES_MIN), TEXT_BYTES_MAX));
 	c->out.n_unread = (uint32_t)r->draw.min_tokens;
+	c->out.keep_stop = call->gen.keep_stop;
+	if (call->gen.show_special)
+		output_show_special(&c->out);
 	c->has_out = true;
 	if (call->prompts != NULL && call->prompts[call_prompt_of(c)].n == 0 &&
 		!begin_prompt(&call->prompts[call_prompt_of(c)], r))
+		c->out.content.full = true;
+	if (!call_ids_begin(c, r))
 		c->out.content.full = true;
 	if (call->gen.echo)
 		begin_echo(call, c, r);
@@ -74,7 +79,9 @@ static void note_token(struct call *call, struct choice *c)
 
 static void keep_logprobs(struct choice *c, const struct request_token *t)
 {
-	if (!c->call->gen.logprobs)
+	const struct gen_request *gen = &c->call->gen;
+
+	if (!gen->logprobs || (gen->hide_reasoning && c->out.token_thinking))
 		return;
 	if (!logprobs_add(&c->logprobs, (struct wire_logprob){t->token, t->logprob},
 		    false, t->tops))
@@ -103,9 +110,11 @@ bool call_deliver(void *router, struct request *r, const struct request_token *t
 		begin_output(call, c, r);
 	note_token(call, c);
 	keep_logprobs(c, token);
+	if (!call_ids_add(c, token->token))
+		c->out.content.full = true;
 	if (token->ends)
 		note_stop(c, token->token);
-	else if (c->hit < 0)
+	if ((!token->ends || call->gen.keep_stop) && c->hit < 0)
 		c->hit = output_feed(&c->out, token->token);
 	if (call_is_full(call))
 		call_fail_size(call);

@@ -91,11 +91,16 @@ static void flush_piece(struct call *call)
 }
 
 /* What comes before all else of a choice. */
-static void write_first(
-	struct call *call, const struct choice *c, const struct out_head *head)
+static void write_first(struct call *call, const struct choice *c, struct out_head *head)
 {
-	if (!c->began && call->format->first != NULL)
-		call->format->first(&call->piece, head, c->index);
+	struct out_head empty = *head;
+
+	if (c->began || call->format->first == NULL)
+		return;
+	empty.logprobs = (struct bytes){NULL, 0};
+	empty.ids.n_token = 0;
+	call->format->first(&call->piece, &empty, c->index);
+	head->ids.prompt = NULL;
 }
 
 static void write_delta(
@@ -105,11 +110,14 @@ static void write_delta(
 	struct out_head head = head_of(call, usage_each(call, &usage));
 	struct sink logprobs;
 
+	if (reasoning && call->gen.hide_reasoning)
+		sink_reset(text);
 	if (text->len == 0)
 		return;
 	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
-	write_first(call, c, &head);
 	head.logprobs = logprobs_of(call, c, &logprobs);
+	call_ids_next(c, &head.ids);
+	write_first(call, c, &head);
 	call->format->delta(&call->piece, &head, c->index, reasoning, sink_bytes(text));
 	c->began = true;
 	call->piece.full |= logprobs.full;
@@ -141,8 +149,9 @@ static void write_finish(struct call *call, struct choice *c)
 	struct sink logprobs;
 
 	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
-	write_first(call, c, &head);
 	head.logprobs = logprobs_of(call, c, &logprobs);
+	call_ids_next(c, &head.ids);
+	write_first(call, c, &head);
 	call->format->finish(
 		&call->piece, &head, c->index, finish_of(c), stop_of(call, c));
 	c->began = true;
@@ -212,7 +221,7 @@ static struct out_choice choice_of(const struct call *call, const struct choice 
 	if (!c->has_out)
 		return o;
 	o.content = text_of(&c->out.content);
-	if (thought)
+	if (thought && !call->gen.hide_reasoning)
 		o.reasoning = text_of(&c->out.reasoning);
 	if (thought && c->out.thinking)
 		o.content = (struct bytes){NULL, 0};
@@ -255,8 +264,10 @@ static void write_whole(struct call *call)
 	struct sink logprobs;
 
 	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
-	for (uint32_t i = 0; i < call->n; i++)
+	for (uint32_t i = 0; i < call->n; i++) {
 		choices[i] = choice_of(call, &call->choices[i]);
+		call_ids_next(&call->choices[i], &choices[i].ids);
+	}
 	put_logprobs(call, choices, &logprobs);
 	call->piece.full |= logprobs.full;
 	call->format->whole(&call->piece, &head, choices, call->n, &usage);

@@ -27,6 +27,7 @@ static void put_choice(struct json_out *w, const struct out_choice *c)
 	json_close(w);
 	openai_finish(w, c->logprobs, c->finish);
 	openai_stop(w, c->stop);
+	openai_token_ids(w, &c->ids);
 	json_close(w);
 }
 
@@ -40,8 +41,10 @@ static void whole(struct sink *out, const struct out_head *head,
 	for (size_t i = 0; i < n; i++)
 		put_choice(&w, &choices[i]);
 	json_close(&w);
-	if (n > 0)
+	if (n > 0) {
 		openai_prompt_logprobs(&w, choices[0].prompt_logprobs);
+		openai_prompt_ids(&w, &choices[0].ids);
+	}
 	openai_usage(&w, usage);
 	json_close(&w);
 }
@@ -61,8 +64,9 @@ static void close_delta(struct json_out *w, const struct out_head *head)
 {
 	json_close(w);
 	openai_finish(w, head->logprobs, ANSWER_OPEN);
+	openai_token_ids(w, &head->ids);
 	json_close(w);
-	openai_end(w, head->usage);
+	openai_end(w, head->usage, &head->ids);
 }
 
 static void first(struct sink *out, const struct out_head *head, uint32_t index)
@@ -97,8 +101,9 @@ static void finish(struct sink *out, const struct out_head *head, uint32_t index
 	json_close(&w);
 	openai_finish(&w, head->logprobs, how);
 	openai_stop(&w, stop);
+	openai_token_ids(&w, &head->ids);
 	json_close(&w);
-	openai_end(&w, head->usage);
+	openai_end(&w, head->usage, &head->ids);
 }
 
 static void usage_chunk(
@@ -107,7 +112,7 @@ static void usage_chunk(
 	struct json_out w;
 
 	openai_begin(&w, out, head, CHUNK);
-	openai_end(&w, usage);
+	openai_end(&w, usage, NULL);
 }
 
 const struct answer_format format_chat = {

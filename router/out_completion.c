@@ -15,6 +15,12 @@ static void open_choice(struct json_out *w, uint32_t index, struct bytes text,
 	openai_finish(w, logprobs, how);
 }
 
+static void put_ids(struct json_out *w, const struct out_ids *ids)
+{
+	openai_prompt_ids(w, ids);
+	openai_token_ids(w, ids);
+}
+
 static void whole(struct sink *out, const struct out_head *head,
 	const struct out_choice *choices, size_t n, const struct out_usage *usage)
 {
@@ -28,6 +34,7 @@ static void whole(struct sink *out, const struct out_head *head,
 		open_choice(&w, c->index, c->content, c->logprobs, c->finish);
 		openai_stop(&w, c->stop);
 		openai_prompt_logprobs(&w, c->prompt_logprobs);
+		put_ids(&w, &c->ids);
 		json_close(&w);
 	}
 	json_close(&w);
@@ -44,8 +51,9 @@ static void delta(struct sink *out, const struct out_head *head, uint32_t index,
 	(void)reasoning;
 	openai_begin(&w, out, head, OBJECT);
 	open_choice(&w, index, text, head->logprobs, ANSWER_OPEN);
+	put_ids(&w, &head->ids);
 	json_close(&w);
-	openai_end(&w, head->usage);
+	openai_end(&w, head->usage, NULL);
 }
 
 static void finish(struct sink *out, const struct out_head *head, uint32_t index,
@@ -56,8 +64,9 @@ static void finish(struct sink *out, const struct out_head *head, uint32_t index
 	openai_begin(&w, out, head, OBJECT);
 	open_choice(&w, index, BYTES_STR(""), head->logprobs, how);
 	openai_stop(&w, stop);
+	put_ids(&w, &head->ids);
 	json_close(&w);
-	openai_end(&w, head->usage);
+	openai_end(&w, head->usage, NULL);
 }
 
 static void usage_chunk(
@@ -66,7 +75,7 @@ static void usage_chunk(
 	struct json_out w;
 
 	openai_begin(&w, out, head, OBJECT);
-	openai_end(&w, usage);
+	openai_end(&w, usage, NULL);
 }
 
 const struct answer_format format_completion = {

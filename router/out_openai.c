@@ -38,9 +38,12 @@ void openai_begin(struct json_out *w, struct sink *out, const struct out_head *h
 	openai_open(w, head, object);
 }
 
-void openai_end(struct json_out *w, const struct out_usage *usage)
+void openai_end(
+	struct json_out *w, const struct out_usage *usage, const struct out_ids *prompt)
 {
 	json_close(w);
+	if (prompt != NULL)
+		openai_prompt_ids(w, prompt);
 	if (usage != NULL)
 		openai_usage(w, usage);
 	json_close(w);
@@ -91,6 +94,27 @@ void openai_prompt_logprobs(struct json_out *w, struct bytes json)
 {
 	if (json.at != NULL)
 		put_json(w, "prompt_logprobs", json);
+}
+
+static void put_ids(struct json_out *w, const char *name, const uint32_t *ids, size_t n)
+{
+	json_name(w, name);
+	json_open(w, '[');
+	for (size_t i = 0; i < n; i++)
+		json_put_u64(w, ids[i]);
+	json_close(w);
+}
+
+void openai_token_ids(struct json_out *w, const struct out_ids *ids)
+{
+	if (ids->given)
+		put_ids(w, "token_ids", ids->token, ids->n_token);
+}
+
+void openai_prompt_ids(struct json_out *w, const struct out_ids *ids)
+{
+	if (ids->prompt != NULL)
+		put_ids(w, "prompt_token_ids", ids->prompt, ids->n_prompt);
 }
 
 void out_error(struct sink *out, const struct api_error *e)

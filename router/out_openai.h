@@ -8,8 +8,10 @@
  * "chat.completion.chunk". In between stand its choices, and nothing else. */
 void openai_begin(struct json_out *w, struct sink *out, const struct out_head *head,
 	const char *object);
-/* usage: NULL without. */
-void openai_end(struct json_out *w, const struct out_usage *usage);
+/* usage: NULL without. prompt: whose ids the answer carries beside its choices, or NULL.
+ */
+void openai_end(
+	struct json_out *w, const struct out_usage *usage, const struct out_ids *prompt);
 
 /* Opens the object of a whole answer, up to and with the list of choices. */
 void openai_open(struct json_out *w, const struct out_head *head, const char *object);
@@ -20,6 +22,9 @@ void openai_usage(struct json_out *w, const struct out_usage *usage);
 void openai_finish(struct json_out *w, struct bytes logprobs, enum out_finish finish);
 void openai_stop(struct json_out *w, struct out_stop stop);
 void openai_prompt_logprobs(struct json_out *w, struct bytes json);
+
+void openai_token_ids(struct json_out *w, const struct out_ids *ids);
+void openai_prompt_ids(struct json_out *w, const struct out_ids *ids);
 
 /* Events */
 void openai_error_event(struct sink *out, const struct api_error *e);

@@ -32,6 +32,11 @@ void output_init(struct output *o, const struct tokenizer *t, enum output_mode m
 	}
 }
 
+void output_show_special(struct output *o)
+{
+	detok_init(&o->detok, o->t, false);
+}
+
 void output_release(struct output *o)
 {
 	sink_release(&o->raw);
@@ -120,8 +125,14 @@ static bool is_tag(const struct output *o, uint32_t id, uint64_t fed_before)
 /* What is not looked at is text at once: the matcher holds nothing yet. */
 static int read_stops(struct output *o)
 {
-	if (o->n_unread == 0)
-		return stop_feed(&o->stop, sink_bytes(&o->raw), &o->safe);
+	int hit;
+
+	if (o->n_unread == 0) {
+		hit = stop_feed(&o->stop, sink_bytes(&o->raw), &o->safe);
+		if (hit >= 0 && o->keep_stop)
+			sink_put(&o->safe, o->stop.set->text[hit], o->stop.set->len[hit]);
+		return hit;
+	}
 	o->n_unread--;
 	sink_put(&o->safe, o->raw.at, o->raw.len);
 	return -1;

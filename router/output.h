@@ -49,6 +49,7 @@ struct output {
 	bool any;                  /* some text passed the split */
 	int64_t id_open, id_close; /* -1: the tokenizer has no such token */
 	uint32_t n_reasoning_tokens;
+	bool keep_stop;    /* the stop string is part of the text */
 	uint32_t n_unread; /* tokens to come whose text no stop string is looked for in */
 };
 
@@ -57,6 +58,8 @@ enum output_mode output_mode_of(struct bytes prompt);
 /* stop must outlive o. text_max bounds what may wait untaken. */
 void output_init(struct output *o, const struct tokenizer *t, enum output_mode mode,
 	const struct stop_set *stop, size_t text_max);
+/* Before the first token: special tokens are text. */
+void output_show_special(struct output *o);
 void output_release(struct output *o);
 /* Text that is sure is appended to reasoning and content; the caller takes it and
  * resets those sinks. Returns the index of the stop string that ended the text, or -1. */

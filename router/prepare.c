@@ -17,6 +17,7 @@ struct prepare {
 	char param[32];
 	uint64_t max_tokens;
 	bool explicit_max;
+	int64_t truncate;
 };
 
 static void fail(struct prepare *p, const struct api_error *e)
@@ -88,6 +89,19 @@ static void queue(struct request *r)
 	(void)st;
 }
 
+/* The end of a prompt is what an answer follows. */
+static void cut_prompt(const struct prepare *p, struct tok_ids *ids, uint64_t n_answer)
+{
+	uint64_t len_max = router_len_max(p->rt);
+	uint64_t keep = p->truncate > 0 ? (uint64_t)p->truncate
+					: len_max - MIN(n_answer, len_max - 1);
+
+	if (p->truncate == 0 || ids->n <= keep)
+		return;
+	memmove(ids->v, ids->v + (ids->n - keep), keep * sizeof(*ids->v));
+	ids->n = keep;
+}
+
 /* ids become the request's. */
 static void enqueue(struct prepare *p, struct tok_ids *ids)
 {
@@ -96,6 +110,7 @@ static void enqueue(struct prepare *p, struct tok_ids *ids)
 	struct requests *set = &p->rt->requests;
 	struct request *r = p->r;
 
+	cut_prompt(p, ids, n_answer);
 	if (ids->n > len_max || n_answer > len_max - ids->n) {
 		fail_length(p, ids->n, MIN(n_answer, INT64_MAX));
 		return;
@@ -178,7 +193,8 @@ void prepare_start(struct router *rt, struct request *r, const struct prepare_so
 		.r = r,
 		.begun_ns = clock_ns(),
 		.max_tokens = s->max_tokens,
-		.explicit_max = s->explicit_max};
+		.explicit_max = s->explicit_max,
+		.truncate = s->truncate};
 	memcpy(p->param, s->param, sizeof(p->param));
 	r->prepare = p;
 	if (s->ids != NULL) {

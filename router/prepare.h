@@ -14,6 +14,7 @@ struct prepare_source {
 	/* Explicit: refused when it does not fit. Else as many as fit, at most this. */
 	uint64_t max_tokens;
 	bool explicit_max;
+	int64_t truncate; /* as gen_request says */
 };
 
 /* What is known at once fails or queues the request before it returns. */

@@ -255,17 +255,43 @@ def start(frame):
     return template, special_names(config), Masker(options["added"])
 
 
+# Stands at the end of a message that is to be continued. The last one in a prompt is ours:
+# no text of a request comes behind it.
+TAIL = MARK + "tail" + "\U0010fffd"
+
+
+def continued(messages):
+    """The last message with the tail mark behind its text."""
+    last = dict(messages[-1])
+    last["content"] = last["content"] + TAIL
+    return messages[:-1] + [last]
+
+
+def cut_at_tail(text):
+    head, mark, _ = text.rpartition(TAIL)
+    if not mark:
+        raise NoTail("continue_final_message: the template does not show the last message")
+    return head
+
+
+class NoTail(Exception):
+    """The template leaves the text of the last message out, or changes its end."""
+
+
 def render(template, names, masker, frame):
     request = read_request(frame)
     values = dict(names)
     values.update(masker.all.value(request.get("kwargs") or {}))
+    messages = [masker.message(m) for m in request["messages"]]
+    goes_on = request.get("continue_final_message")
     values.update(
-        messages=[masker.message(m) for m in request["messages"]],
+        messages=continued(messages) if goes_on else messages,
         tools=masker.all.value(request.get("tools")) or None,
         documents=None,
         add_generation_prompt=request["add_generation_prompt"],
     )
-    return template.render(values).encode("utf-8")
+    text = template.render(values)
+    return (cut_at_tail(text) if goes_on else text).encode("utf-8")
 
 
 def reason(error):

@@ -194,7 +194,7 @@ static const struct api_field fields[] = {
 	INT("top_logprobs", C, O | V | G | L, api_logprobs_range),
 	INT("prompt_logprobs", C | P, V, api_logprobs_range),
 	DONE("skip_special_tokens", C | P, V | G, BOOLEAN),
-	DONE("include_reasoning", C, V, BOOLEAN),
+	DONE("include_reasoning", C | P, V, BOOLEAN),
 	DONE("return_token_ids", C | P, V | G, BOOLEAN),
 
 	/* Without an effect with these values, and not built with others. */

@@ -7,6 +7,7 @@
 #include "router/api_out.h"
 #include "router/call.h"
 #include "router/dispatch.h"
+#include "router/page.h"
 #include "router/tok_call.h"
 
 #include <inttypes.h>
@@ -111,7 +112,7 @@ static void metrics(struct router *rt, struct http_req *req)
 enum method { M_GET, M_POST };
 
 static const struct route {
-	const char *path; /* "/" at the end: all that begins so */
+	const char *path; /* "/" at the end of more: all that begins so */
 	enum method method;
 	void (*fn)(struct router *rt, struct http_req *req);
 } routes[] = {
@@ -122,6 +123,8 @@ static const struct route {
 	{"/detokenize", M_POST, tok_call_detokenize},
 	{"/v1/detokenize", M_POST, tok_call_detokenize},
 	{"/metrics", M_GET, metrics},
+	{"/", M_GET, page_answer},
+	{"/status", M_GET, page_status},
 	{"/version", M_GET, version},
 	{"/ping", M_GET, ping},
 };
@@ -130,7 +133,7 @@ static bool matches(const struct route *r, const char *path)
 {
 	size_t n = strlen(r->path);
 
-	if (r->path[n - 1] == '/')
+	if (n > 1 && r->path[n - 1] == '/')
 		return strncmp(path, r->path, n) == 0 && path[n] != 0;
 	return strcmp(path, r->path) == 0;
 }

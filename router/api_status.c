@@ -97,7 +97,7 @@ static void router(struct json_out *w, const struct router *rt)
 	json_add_bool(w, "socket_lost", rt->socket_lost);
 	json_add_u64(w, "port", http_port(rt->http));
 	json_add_u64(w, "connections", http_connections(rt->http));
-	json_add_u64(w, "calls", rt->n_calls);
+	json_add_u64(w, "calls", rt->calls.n);
 	json_add_u64(w, "peers_gone", rt->peers_gone);
 	json_add_u64(w, "memory_bytes", mem_taken());
 	requests(w, &rt->requests);

@@ -216,7 +216,6 @@ static void log_outcome(struct call *call)
 static void end(struct served *s)
 {
 	struct call *call = (struct call *)s;
-	struct router *rt = call->rt;
 
 	for (uint32_t i = 0; i < call->n; i++) {
 		struct choice *c = &call->choices[i];
@@ -232,10 +231,7 @@ static void end(struct served *s)
 	log_outcome(call);
 	call_parse_forget(call);
 	call_draw_release(call);
-	*(call->prev != NULL ? &call->prev->next : &rt->calls) = call->next;
-	if (call->next != NULL)
-		call->next->prev = call->prev;
-	rt->n_calls--;
+	list_remove(&call->node);
 	gen_request_release(&call->gen);
 	sink_release(&call->piece);
 	mem_give(call->choices);
@@ -257,15 +253,6 @@ static void half_closed(struct served *s)
 
 /* ---- begin ---- */
 
-static void link_call(struct router *rt, struct call *call)
-{
-	call->next = rt->calls;
-	if (rt->calls != NULL)
-		rt->calls->prev = call;
-	rt->calls = call;
-	rt->n_calls++;
-}
-
 void call_begin(
 	struct router *rt, struct http_req *req, const struct answer_format *format)
 {
@@ -285,7 +272,7 @@ void call_begin(
 		.written_ns = clock_ns()};
 	sink_init(&call->piece, ANSWER_BYTES_MAX);
 	out_id_make(call->id, format->id_prefix);
-	link_call(rt, call);
+	list_add(&rt->calls, &call->node);
 	http_set_user(req, call);
 	/* Chat for a model without a template never works: said before what passes. */
 	if ((format->takes_messages && !encode_takes_messages(rt, &e)) ||
@@ -344,7 +331,7 @@ void call_keepalive(struct router *rt, uint64_t now_ns)
 {
 	double silence = rt->conf->keepalive_s * (double)NS_PER_S;
 
-	for (struct call *call = rt->calls; call != NULL; call = call->next)
+	list_each (call, &rt->calls, struct call, node)
 		if (call->stream && !call->answered && !call->gone &&
 			(double)(now_ns - MIN(now_ns, call->written_ns)) >= silence &&
 			(call->begun || all_dispatched(call)))

@@ -41,7 +41,7 @@ struct call {
 	struct served served; /* first: what http_user points to */
 	struct router *rt;
 	struct http_req *req;
-	struct call *next, *prev;
+	struct list_node node; /* of the router's calls */
 	const struct answer_format *format;
 	bool stream, begun, answered, gone;
 	struct call_job *job; /* its body is being read; gen is empty until then */

@@ -43,14 +43,6 @@ static void answer_status(struct router *rt, struct bytes peer, uint64_t tag)
 	sink_release(&json);
 }
 
-static struct worker_view *find_worker(struct router *rt, struct bytes id)
-{
-	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++)
-		if (bytes_eq(id, bytes_of_str(fleet_at(rt->fleet, i)->id)))
-			return fleet_at(rt->fleet, i);
-	return NULL;
-}
-
 static struct router_ask *free_ask(struct router *rt)
 {
 	for (unsigned i = 0; i < ROUTER_ASKS_MAX; i++)
@@ -61,7 +53,7 @@ static struct router_ask *free_ask(struct router *rt)
 
 static void pass_on(struct router *rt, struct bytes peer, const struct msg_ask *m)
 {
-	struct worker_view *w = find_worker(rt, m->id);
+	struct worker_view *w = fleet_find(rt->fleet, m->id);
 	struct router_ask *a = free_ask(rt);
 	struct msg_ask forward = {.what = m->what};
 
@@ -170,7 +162,7 @@ static const struct {
 static enum wire_ordered obey(
 	struct router *rt, const struct msg_order *m, struct order *o)
 {
-	o->w = find_worker(rt, m->id);
+	o->w = fleet_find(rt->fleet, m->id);
 	o->force = bytes_eq(m->args, BYTES_STR("force"));
 	for (size_t i = 0; i < COUNT(orders); i++) {
 		enum wire_ordered code;

@@ -308,10 +308,10 @@ void fleet_beat(struct worker_view *w, const struct msg_beat *m, uint64_t now_ns
 		wire_get(m->stats, i, &w->stats.v[i], sizeof(uint64_t));
 }
 
-struct worker_view *fleet_find(struct fleet *f, const char *id, uint64_t incarnation)
+struct worker_view *fleet_find(struct fleet *f, struct bytes id)
 {
 	for (uint32_t i = 0; i < f->n; i++)
-		if (f->w[i]->incarnation == incarnation && strcmp(f->w[i]->id, id) == 0)
+		if (bytes_eq(id, bytes_of_str(f->w[i]->id)))
 			return f->w[i];
 	return NULL;
 }

@@ -108,7 +108,7 @@ MUST_CHECK status fleet_hello(struct fleet *f, struct bytes peer, int conn,
 struct worker_view *fleet_heard(
 	struct fleet *f, struct bytes peer, int conn, uint64_t now_ns);
 void fleet_beat(struct worker_view *w, const struct msg_beat *m, uint64_t now_ns);
-struct worker_view *fleet_find(struct fleet *f, const char *id, uint64_t incarnation);
+struct worker_view *fleet_find(struct fleet *f, struct bytes id); /* NULL: none */
 /* It was told to drain: nothing is placed there from now on, whatever a beat says that
  * was sent before it knew. */
 void fleet_told_to_drain(struct worker_view *w);

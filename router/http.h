@@ -81,27 +81,20 @@ bool http_is_address(const char *host);
 /* Of a request; borrowed until on_end returns, the body until it is answered. */
 const char *http_method(const struct http_req *req); /* as sent: "GET", "HEAD" ... */
 const char *http_path(const struct http_req *req); /* unescaped, without host and query */
-/* Value of a query argument ("" when it has none), NULL when absent. */
-const char *http_query(const struct http_req *req, const char *name);
 const char *http_header(const struct http_req *req, const char *name);
-struct bytes http_body(const struct http_req *req);
 /* X-Request-Id of the client if 1..128 printable ASCII characters other than space, quote
  * and backslash, else made here. Sent back on every answer. */
 const char *http_id(const struct http_req *req);
 uint64_t http_begun_ns(const struct http_req *req); /* clock_ns of the request line */
-/* The body is no longer needed (it was parsed): frees it early. */
-void http_body_release(struct http_req *req);
 /* The body becomes the caller's, to be given to sink_release. */
 struct sink http_body_take(struct http_req *req);
 /* The owner's pointer. */
 void http_set_user(struct http_req *req, void *user);
 void *http_user(const struct http_req *req);
 
-bool http_gone(const struct http_req *req);
 unsigned http_status(const struct http_req *req); /* 0: not answered */
-/* In on_end: the whole answer was handed to the kernel. */
-bool http_delivered(const struct http_req *req);
-/* Why it was not; the first reason counts. What the handler aborted itself has none. */
+/* In on_end: why the answer was not handed to the kernel whole; the first reason counts.
+ * What the handler aborted itself has none. */
 enum http_loss {
 	HTTP_NOT_LOST,
 	HTTP_CLIENT_GONE,
@@ -136,6 +129,5 @@ void http_stream_end(struct http_req *req);
 /* Cut the connection without an end mark: the client sees a broken answer. No-op when it
  * is cut already; what is written later goes nowhere. */
 void http_stream_abort(struct http_req *req);
-size_t http_stream_pending(const struct http_req *req); /* bytes not yet in the kernel */
 
 #endif

@@ -23,25 +23,9 @@ const char *http_path(const struct http_req *req)
 	return req->path;
 }
 
-const char *http_query(const struct http_req *req, const char *name)
-{
-	const char *value = NULL;
-	size_t len = 0;
-
-	if (MHD_lookup_connection_value_n(req->conn, MHD_GET_ARGUMENT_KIND, name,
-		    strlen(name), &value, &len) != MHD_YES)
-		return NULL;
-	return value != NULL ? value : "";
-}
-
 const char *http_header(const struct http_req *req, const char *name)
 {
 	return MHD_lookup_connection_value(req->conn, MHD_HEADER_KIND, name);
-}
-
-struct bytes http_body(const struct http_req *req)
-{
-	return sink_bytes(&req->body);
 }
 
 const char *http_id(const struct http_req *req)
@@ -52,11 +36,6 @@ const char *http_id(const struct http_req *req)
 uint64_t http_begun_ns(const struct http_req *req)
 {
 	return req->begun_ns;
-}
-
-void http_body_release(struct http_req *req)
-{
-	sink_release(&req->body);
 }
 
 struct sink http_body_take(struct http_req *req)
@@ -77,19 +56,9 @@ void *http_user(const struct http_req *req)
 	return req->user;
 }
 
-bool http_gone(const struct http_req *req)
-{
-	return req->gone;
-}
-
 unsigned http_status(const struct http_req *req)
 {
 	return req->status;
-}
-
-bool http_delivered(const struct http_req *req)
-{
-	return req->delivered;
 }
 
 enum http_loss http_lost(const struct http_req *req)
@@ -336,11 +305,6 @@ void http_stream_abort(struct http_req *req)
 	req->aborted = true;
 	req->complete = true;
 	http_mark_ready(req);
-}
-
-size_t http_stream_pending(const struct http_req *req)
-{
-	return req->streaming ? req->out.len - req->out_at : 0;
 }
 
 enum MHD_Result http_answer_queue(struct http_req *req)

@@ -372,9 +372,8 @@ void http_conn_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
 		req->response = NULL;
 	}
 	if (req->phase == HTTP_HANDED) {
-		req->delivered = code == MHD_REQUEST_TERMINATED_COMPLETED_OK &&
-				 req->complete && !req->aborted;
-		if (!req->delivered && !req->aborted)
+		if (!req->aborted &&
+			(code != MHD_REQUEST_TERMINATED_COMPLETED_OK || !req->complete))
 			http_conn_lost(req, loss_of(code));
 		if (!req->complete)
 			http_conn_cut(req, loss_of(code));

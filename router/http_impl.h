@@ -75,7 +75,6 @@ struct http_req {
 	bool complete; /* the handler gave the whole answer */
 	bool streaming;
 	bool aborted;
-	bool delivered;
 	bool is_slow; /* a whole answer that did not go out at once */
 	enum http_loss loss;
 	uint64_t begun_ns;

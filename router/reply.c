@@ -12,7 +12,8 @@
 /* Where nobody has waited there is nothing to derive it from. */
 #define RETRY_IDLE_S 2
 
-unsigned reply_retry_after_s(struct router *rt)
+/* Seconds until a place in the queue should be free, 1 to 60. */
+static unsigned retry_after_s(struct router *rt)
 {
 	double wait = dispatch_wait_s(rt, requests_waiting(&rt->requests) + 1);
 	/* Up to a quarter more, so that those who were turned away together do not come
@@ -33,7 +34,7 @@ void reply_error(
 	sink_init(&body, 16384);
 	format_error(&body, http_path(req), e);
 	if (e->http == 503 && !no_retry) {
-		snprintf(text, sizeof(text), "%u", reply_retry_after_s(rt));
+		snprintf(text, sizeof(text), "%u", retry_after_s(rt));
 		http_header_add(req, "Retry-After", text);
 	}
 	if (no_retry)

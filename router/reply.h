@@ -19,7 +19,5 @@ void reply_error(struct router *rt, struct http_req *req, const struct api_error
 	bool no_retry);
 /* The bytes are taken out of body. */
 void reply_json(struct http_req *req, unsigned http_code, struct sink *body);
-/* Seconds until a place in the queue should be free, 1 to 60. */
-unsigned reply_retry_after_s(struct router *rt);
 
 #endif

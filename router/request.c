@@ -365,7 +365,7 @@ status request_move(
 	const struct row *row = &rows[r->state][ev];
 	enum request_state from = r->state;
 
-	if (row->act == NULL)
+	if (!request_move_known(from, ev))
 		return err_set(err, ST_PEER, "%s in state %s", request_event_name(ev),
 			request_state_name(r->state));
 	r->front = row->next == RQ_QUEUED && ev != EV_PREPARED;

@@ -64,8 +64,7 @@ struct router {
 	struct fleet *fleet;
 	struct requests requests;
 	struct metrics metrics;
-	struct call *calls; /* all that were not ended, newest first */
-	uint32_t n_calls;
+	struct list calls; /* all that were not ended */
 
 	void *msg;        /* any decoded message */
 	struct sink out;  /* any encoded message */

@@ -4,28 +4,11 @@
 #include "common/base/attr.h"
 #include "common/base/hash.h"
 
-uint64_t sched_weight(uint64_t worker_key, uint64_t request_key)
+/* Ties go to the highest one, so equal workers share requests evenly and the choice does
+ * not move when an unrelated worker comes or goes. */
+static uint64_t rendezvous(uint64_t worker_key, uint64_t request_key)
 {
 	return hash64_u64(hash64_u64(0, worker_key), request_key);
-}
-
-const char *sched_why_text(enum sched_why why)
-{
-	switch (why) {
-	case SCHED_OK:
-		return "ok";
-	case SCHED_NO_WORKER:
-		return "no worker of this role is up";
-	case SCHED_DRAINING:
-		return "every worker of this role is draining";
-	case SCHED_TOO_LONG:
-		return "no worker serves sequences of this length";
-	case SCHED_STUCK:
-		return "every worker of this role is full and stands still";
-	case SCHED_BUSY:
-		return "every worker of this role is at its limit";
-	}
-	return "?";
 }
 
 /* Shares keep routers from promising the same room twice, but a share can be smaller than
@@ -89,8 +72,8 @@ static int pick(const struct sched_worker *w, uint32_t n, const struct sched_dem
 		}
 		if (best < 0 || better(&w[i], &w[best]) ||
 			(!better(&w[best], &w[i]) &&
-				sched_weight(w[i].key, d->key) >
-					sched_weight(w[best].key, d->key)))
+				rendezvous(w[i].key, d->key) >
+					rendezvous(w[best].key, d->key)))
 			best = (int)i;
 	}
 	*why = best >= 0 ? SCHED_OK : worst;

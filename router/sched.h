@@ -52,9 +52,5 @@ int sched_decode(const struct sched_worker *w, uint32_t n, const struct sched_de
 /* The worker where room is kept for a late request: one that could hold it when idle and
  * has most of its pages free. Index or -1. */
 int sched_keep(const struct sched_worker *w, uint32_t n, const struct sched_demand *d);
-/* Ties go to the highest rendezvous weight, so equal workers share requests evenly and
- * the choice does not move when an unrelated worker comes or goes. */
-uint64_t sched_weight(uint64_t worker_key, uint64_t request_key);
-const char *sched_why_text(enum sched_why why);
 
 #endif

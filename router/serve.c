@@ -290,8 +290,11 @@ static status start_http(struct router *rt, struct err *err)
 	if (conf->probe_port != 0)
 		st = probe_create(
 			&rt->probe, conf->host, (uint16_t)conf->probe_port, err);
-	if (st == ST_OK && rt->probe != NULL)
+	if (st == ST_OK && rt->probe != NULL) {
 		probe_stuck_after(rt->probe, PROBE_STUCK_MS);
+		log_info("health probes on http://%s:%u", conf->host,
+			probe_port(rt->probe));
+	}
 	return st == ST_OK ? http_create(&rt->http, &o, &handler, err) : st;
 }
 

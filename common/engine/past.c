@@ -6,7 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
-bool past_has_penalty(const struct sample_row *how)
+/* A penalty that changes something. */
+static bool has_penalty(const struct sample_row *how)
 {
 	return how->presence != 0.0f || how->frequency != 0.0f ||
 	       (how->repetition != 0.0f && how->repetition != 1.0f);
@@ -28,7 +29,7 @@ status past_make(struct row_past **out, const struct sample_row *how,
 	const struct eng_past *from, uint32_t vocab)
 {
 	uint32_t n_edits = (uint32_t)how->n_bias + how->n_bans;
-	uint32_t n_counts = past_has_penalty(how) ? vocab : 0;
+	uint32_t n_counts = has_penalty(how) ? vocab : 0;
 	struct row_past *p;
 
 	assert(how->n_bias <= SAMPLE_BIAS_MAX && how->n_bans <= SAMPLE_BANS_MAX);

@@ -12,8 +12,6 @@ struct row_past {
 	uint16_t *counts;          /* [vocab]; NULL: no penalty needs them */
 };
 
-/* A penalty that changes something. */
-bool past_has_penalty(const struct sample_row *how);
 /* *out stays NULL when the row needs nothing. ST_LIMIT: no request memory. */
 MUST_CHECK status past_make(struct row_past **out, const struct sample_row *how,
 	const struct eng_past *from, uint32_t vocab);

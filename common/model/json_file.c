@@ -30,7 +30,9 @@ static status read_all(int fd, uint8_t *at, size_t len, const char *path, struct
 	return ST_OK;
 }
 
-status json_file_bytes(
+/* All bytes of a regular file, from mem_take; a zero stands after them. Errors start with
+ * the path. */
+static status read_file(
 	struct bytes *out, const char *path, uint64_t bytes_max, struct err *err)
 {
 	uint8_t *at = NULL;
@@ -96,10 +98,10 @@ status json_file_parse(struct json_file *out, struct bytes text, struct err *err
 status json_file_read(
 	struct json_file *out, const char *path, uint64_t bytes_max, struct err *err)
 {
-	struct bytes text;
+	struct bytes text = {0};
 	status st;
 
-	st = json_file_bytes(&text, path, bytes_max, err);
+	st = read_file(&text, path, bytes_max, err);
 	if (st != ST_OK)
 		return st;
 	st = parse(out, (uint8_t *)(uintptr_t)text.at, text.len, err);

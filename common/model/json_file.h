@@ -18,9 +18,4 @@ MUST_CHECK status json_file_parse(
 	struct json_file *out, struct bytes text, struct err *err);
 void json_file_release(struct json_file *file); /* also of an empty one */
 
-/* All bytes of a regular file, from mem_take, to be returned with mem_give; a zero
- * stands after them. Errors start with the path. */
-MUST_CHECK status json_file_bytes(
-	struct bytes *out, const char *path, uint64_t bytes_max, struct err *err);
-
 #endif

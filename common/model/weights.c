@@ -214,18 +214,6 @@ struct weight_info weights_info(
 	return weights_entry(w, role, layer)->info;
 }
 
-uint64_t weights_bytes(const struct weights *w)
-{
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < (size_t)WR__COUNT * w->config->n_layers; i++) {
-		const struct weight_info *info = &w->entries[i].info;
-
-		sum += info->data_bytes + info->scale_bytes + info->scale2_bytes;
-	}
-	return sum;
-}
-
 void weights_unused(const struct weights *w, struct sink *out)
 {
 	static const char *const names[UNUSED__COUNT] = {

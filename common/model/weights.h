@@ -98,7 +98,6 @@ struct weight_info weights_info(
  * their size is 0). Scales are checked: finite, NaN codes refused. */
 MUST_CHECK status weights_read(const struct weights *w, enum weight_role role,
 	uint32_t layer, void *data, void *scale, void *scale2, struct err *err);
-uint64_t weights_bytes(const struct weights *w); /* of all roles of this rank */
 /* Identity of the weights: what tells one checkpoint from another. The sum over the
  * ranks is the same for any number of them, for any cut into shards, and for copies of
  * the files; each rank reads its share of the samples. Covers name, dtype, shape and

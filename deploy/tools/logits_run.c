@@ -7,7 +7,9 @@
 #include <poll.h>
 #include <string.h>
 
-status run_wait(struct engine *e, const struct eng_result **result, struct err *err)
+/* Blocks until the engine has a result; a failed engine is an error. */
+static status run_wait(
+	struct engine *e, const struct eng_result **result, struct err *err)
 {
 	struct pollfd p = {.fd = engine_fd(e), .events = POLLIN};
 

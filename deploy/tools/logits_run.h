@@ -25,8 +25,4 @@ MUST_CHECK status run_decode(struct engine *e, const uint32_t *ids, uint32_t at,
 MUST_CHECK status run_read_state(struct engine *e, uint32_t slot, uint32_t ordinal,
 	float *state, float *conv, struct err *err);
 
-/* Blocks until the engine has a result; a failed engine is an error. */
-MUST_CHECK status run_wait(
-	struct engine *e, const struct eng_result **result, struct err *err);
-
 #endif

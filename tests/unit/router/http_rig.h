@@ -48,7 +48,7 @@ struct kept {
 	struct http_req *req;
 	struct loop_timer timer;
 	int left;
-	bool gone;
+	bool gone, aborted;
 	char piece[65536];
 	size_t piece_len;
 };
@@ -73,15 +73,15 @@ static void answer_later(void *ctx)
 	http_respond(k->req, 200, "text/plain", BYTES_STR("late"));
 }
 
-/* Writes a whole stream of a megabyte without waiting. */
+/* Writes four megabytes without waiting. */
 static void flood(struct kept *k)
 {
 	http_stream_begin(k->req, 200, "text/event-stream");
 	memset(k->piece, 'x', sizeof(k->piece));
-	while (http_stream_pending(k->req) < (4u << 20) &&
-		http_stream_write(k->req,
-			(struct bytes){(const uint8_t *)k->piece, sizeof(k->piece)}))
-		;
+	for (unsigned i = 0; i < (4u << 20) / sizeof(k->piece); i++)
+		if (!http_stream_write(k->req,
+			    (struct bytes){(const uint8_t *)k->piece, sizeof(k->piece)}))
+			break;
 	/* Unended: only the client's slowness can end it. */
 }
 
@@ -90,23 +90,21 @@ static void rig_request(void *ctx, struct http_req *req)
 	struct rig *r = ctx;
 	struct kept *k = calloc(1, sizeof(*k));
 	const char *path = http_path(req);
+	struct sink body = http_body_take(req);
 
 	atomic_fetch_add(&r->requests, 1);
-	atomic_fetch_add(&r->body_bytes, http_body(req).len);
+	atomic_fetch_add(&r->body_bytes, body.len);
 	k->rig = r;
 	k->req = req;
 	http_set_user(req, k);
 	if (strcmp(path, "/echo") == 0) {
 		http_header_add(req, "X-Method", http_method(req));
-		http_header_add(req, "X-Arg",
-			http_query(req, "a") != NULL ? http_query(req, "a") : "none");
-		http_respond(req, 200, "text/plain", http_body(req));
+		http_header_add(req, "X-Path", path);
+		http_respond(req, 200, "text/plain", sink_bytes(&body));
 	} else if (strcmp(path, "/later") == 0) {
 		loop_timer_start(r->loop, &k->timer, 10, 0, answer_later, k);
-	} else if (strcmp(path, "/stream") == 0) {
-		const char *n = http_query(req, "n");
-
-		k->left = n != NULL ? (int)strtol(n, NULL, 10) : 5;
+	} else if (strncmp(path, "/stream", 7) == 0) {
+		k->left = path[7] == '/' ? (int)strtol(path + 8, NULL, 10) : 5;
 		k->piece_len = sizeof(PIECE) - 1;
 		memcpy(k->piece, PIECE, k->piece_len);
 		http_stream_begin(req, 200, "text/event-stream");
@@ -117,12 +115,14 @@ static void rig_request(void *ctx, struct http_req *req)
 		http_stream_begin(req, 200, "text/event-stream");
 		http_stream_write(req, BYTES_STR("first"));
 		http_stream_abort(req);
+		k->aborted = true;
 	} else if (strcmp(path, "/open") == 0) {
 		http_stream_begin(req, 200, "text/event-stream");
 		http_stream_write(req, BYTES_STR("first"));
 	} else if (strcmp(path, "/never") != 0) {
 		http_respond(req, 404, "text/plain", BYTES_STR("no"));
 	}
+	sink_release(&body);
 }
 
 static void rig_gone(void *ctx, struct http_req *req)
@@ -130,7 +130,7 @@ static void rig_gone(void *ctx, struct http_req *req)
 	struct rig *r = ctx;
 	struct kept *k = http_user(req);
 
-	if (k->gone || !http_gone(req))
+	if (k->gone)
 		atomic_fetch_add(&r->wrong_order, 1);
 	k->gone = true;
 	/* Both must do nothing now. */
@@ -143,17 +143,19 @@ static void rig_end(void *ctx, struct http_req *req)
 {
 	struct rig *r = ctx;
 	struct kept *k = http_user(req);
+	bool delivered;
 
 	if (k == NULL) {
 		atomic_fetch_add(&r->wrong_order, 1);
 		return;
 	}
-	if (k->gone && http_delivered(req))
+	delivered = http_lost(req) == HTTP_NOT_LOST && !k->aborted;
+	if (k->gone && delivered)
 		atomic_fetch_add(&r->wrong_order, 1);
 	loop_timer_stop(&k->timer);
 	http_set_user(req, NULL);
 	free(k);
-	if (http_delivered(req))
+	if (delivered)
 		atomic_fetch_add(&r->delivered, 1);
 	atomic_fetch_add(&r->ends, 1);
 }

@@ -178,7 +178,7 @@ static void on_tick(void *ctx)
 	if (!atomic_load(&x->answered))
 		return;
 	/* A watcher is given back one turn after it was closed. */
-	if ((set->n == 0 && x->rt.n_calls == 0 && http_connections(x->rt.http) == 0 &&
+	if ((set->n == 0 && x->rt.calls.n == 0 && http_connections(x->rt.http) == 0 &&
 		    mem_taken() == x->base) ||
 		++x->waited_ms > WAIT_MS)
 		loop_stop(x->rt.loop);
@@ -289,7 +289,7 @@ static void check_nothing_is_held(struct scene *x)
 	struct router *rt = &x->rt;
 
 	assert_int_equal(rt->requests.n, 0);
-	assert_int_equal(rt->n_calls, 0);
+	assert_int_equal(rt->calls.n, 0);
 	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++) {
 		assert_int_equal(fleet_at(rt->fleet, i)->held_slots, 0);
 		assert_int_equal(fleet_at(rt->fleet, i)->held_pages, 0);

@@ -23,8 +23,8 @@ static void a_hello_makes_a_worker_with_its_capacity(void **state)
 	assert_string_equal(w->link_path, "/run/baton/link");
 	fleet_name(w, name);
 	assert_string_equal(name, "p0#0000000000000007");
-	assert_ptr_equal(fleet_find(f, "p0", 7), w);
-	assert_null(fleet_find(f, "p0", 8));
+	assert_ptr_equal(fleet_find(f, BYTES_STR("p0")), w);
+	assert_null(fleet_find(f, BYTES_STR("p")));
 	assert_int_equal(fleet_usable(f, WIRE_PREFILL), 1);
 	assert_int_equal(fleet_usable(f, WIRE_DECODE), 0);
 	fleet_destroy(f);

@@ -23,12 +23,12 @@ static struct msg_beat beat_to(struct wired *x, struct peer *p, struct worker_vi
 
 static struct worker_view *p0(struct wired *x)
 {
-	return fleet_find(x->rt.fleet, "p0", 7);
+	return fleet_find(x->rt.fleet, BYTES_STR("p0"));
 }
 
 static struct worker_view *d0(struct wired *x)
 {
-	return fleet_find(x->rt.fleet, "d0", 8);
+	return fleet_find(x->rt.fleet, BYTES_STR("d0"));
 }
 
 static void say_absent(struct peer *p, const struct request *r, uint64_t number)

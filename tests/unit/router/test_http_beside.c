@@ -6,7 +6,7 @@
 #define HOST "Host: h\r\n"
 #define BAD  "GET /echo HTTP/1.1\r\n" HOST "Host: other\r\n\r\n"
 
-static const char *const paths[] = {"/later", "/echo", "/stream?n=20"};
+static const char *const paths[] = {"/later", "/echo", "/stream/20"};
 /* What each of them answers ends so. */
 static const char *const ends[] = {"late", "\r\n\r\n", PIECE};
 

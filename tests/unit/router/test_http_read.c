@@ -159,7 +159,7 @@ static void targets_with_scheme_and_host_are_served(void **state)
 	for (unsigned i = 0; i < COUNT(in); i++) {
 		snprintf(
 			text, sizeof(text), "%s" HOST "Connection: close\r\n\r\n", in[i]);
-		HAS(ask(r, text), "X-Arg: 7\r\n");
+		HAS(ask(r, text), "X-Path: /echo\r\n");
 	}
 	HAS(ask(r, "GET http://h HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n"),
 		"HTTP/1.1 404 ");

@@ -1,4 +1,10 @@
 """Processes of one test: all of them are gone when it ends, however it ends."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
 import pytest
 
 from worker_rig import Router, Worker
@@ -53,3 +59,41 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     if call.when == "call":
         item.failed = outcome.get_result().failed
+
+
+CLIENTS = pathlib.Path(__file__).resolve().parent / "clients"
+
+
+@pytest.fixture(scope="session")
+def client_python(build):
+    """A Python with other people's clients, from PyPI, once for each build folder's parent;
+    where that cannot be reached the tests of them are skipped."""
+    venv, packages = build.parent / "clients-venv", CLIENTS / "packages.txt"
+    done, python = venv / "installed", venv / "bin" / "python"
+    if done.exists() and done.read_text() == packages.read_text():
+        return python
+    for step in ([sys.executable, "-m", "venv", "--clear", venv],
+                 [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "3", "--timeout", "30",
+                  "-r", packages]):
+        try:
+            made = subprocess.run(step, capture_output=True, text=True, timeout=900)
+        except subprocess.TimeoutExpired:
+            pytest.skip("the clients' packages: pip did not end in 900 s")
+        if made.returncode != 0:
+            why = (made.stderr or made.stdout).strip().splitlines() or ["no reason given"]
+            pytest.skip(f"the clients' packages cannot be installed: {why[-1]}")
+    done.write_text(packages.read_text())
+    return python
+
+
+@pytest.fixture(scope="session")
+def use(client_python):
+    """use(program, port, **given): what clients/PROGRAM.py printed as JSON, given the rest as JSON."""
+    def use(program, port, **given):
+        done = subprocess.run([client_python, CLIENTS / f"{program}.py"], timeout=240, text=True, capture_output=True,
+                              input=json.dumps({"port": port, **given}),
+                              env={**os.environ, "NO_PROXY": "127.0.0.1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
+                                   "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+        return json.loads(done.stdout.splitlines()[-1])
+    return use

@@ -1,0 +1,93 @@
+"""Other people's clients, unchanged, against a whole cluster: what they hand to their users is
+what plain HTTP answers."""
+import pytest
+
+from cluster import CONVERSATIONS, Cluster, chat_body, wait_for
+
+CHATS = [row for row in CONVERSATIONS if row["tools"] is None]
+SHORT = [row for row in CHATS if not row["enable_thinking"] and len(row["greedy_ids"]) < 60]
+
+
+@pytest.fixture(scope="module")
+def cluster(build, tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("clients"), build) as c:
+        yield c
+
+
+def plain(cluster, body):
+    answer = cluster.post("/v1/chat/completions", body).json()
+    choice, usage = answer["choices"][0], answer["usage"]
+    return [choice["message"].get("reasoning"), choice["message"]["content"], choice["finish_reason"], usage["prompt_tokens"],
+            usage["completion_tokens"]]
+
+
+def test_openai_says_what_was_answered(cluster, use):
+    rows = CHATS[::4]
+    bodies = [{k: v for k, v in chat_body(row).items() if k != "chat_template_kwargs"}
+              | {"extra_body": {"chat_template_kwargs": {"enable_thinking": row["enable_thinking"]}}} for row in rows]
+    prompts = ["Count from 1 to 20.", CHATS[0]["prompt_ids"]]
+    seen = use("openai_chat", cluster.port, bodies=bodies, prompts=prompts)
+    expected = [plain(cluster, chat_body(row)) for row in rows]
+    assert seen["models"] == ["demo"] and seen["model"] == "demo"
+    assert seen["whole"] == expected
+    assert seen["streamed"] == seen["beside"] == expected
+    for prompt, (echoed, streamed, finish, tokens, logprobs) in zip(prompts, seen["completions"]):
+        choice = cluster.post("/v1/completions", {"prompt": prompt, "max_tokens": 12, "temperature": 0, "logprobs": 2,
+                                                  "echo": True}).json()["choices"][0]
+        assert [echoed, finish, tokens, logprobs] == [choice["text"], choice["finish_reason"], choice["logprobs"]["tokens"],
+                                                      choice["logprobs"]["token_logprobs"]]
+        assert echoed.endswith(streamed)
+
+
+def test_openai_raises_the_class_that_each_refusal_stands_for(cluster, use):
+    changes = [{}, {"model": "nobody"}, {"temperature": 3}, {"messages": []}, {"max_tokens": 10 ** 7}, {}]
+    seen = use("openai_errors", cluster.port, changes=changes)
+    assert [s[:2] for s in seen] == [["fine"], ["NotFoundError", 404], ["BadRequestError", 400], ["BadRequestError", 400],
+                                     ["BadRequestError", 400], ["fine"]]
+    assert [s[2:4] for s in seen[1:4]] == [["model_not_found", "model"], ["invalid_value", "temperature"],
+                                           ["invalid_value", "messages"]]
+
+
+def test_openai_waits_and_retries_while_no_worker_is_there(build, tmp_path, use):
+    with Cluster(tmp_path, build) as c:
+        old = c.pid("d0")
+        c.kill("d0")
+        wait_for(lambda: c.pid("d0") != old or not c.ready(), 20)
+        assert use("openai_errors", c.port, changes=[{}], retries=8) == [["fine"]]
+
+
+def test_langchain_says_what_was_answered(cluster, use):
+    rows = SHORT[:4]
+    seen = use("langchain_chat", cluster.port, messages=[row["messages"] for row in rows])
+    expected = [row["greedy_text"] for row in rows]
+    assert seen == {"invoke": expected, "stream": expected, "batch": expected}
+
+
+def test_litellm_says_what_was_answered(cluster, use):
+    rows = SHORT[:4]
+    seen = use("litellm_chat", cluster.port, messages=[row["messages"] for row in rows])
+    expected = [row["greedy_text"] for row in rows]
+    assert seen == {"openai": expected, "openai streamed": expected, "hosted_vllm": expected, "hosted_vllm streamed": expected,
+                    "error": "NotFoundError"}
+
+
+def test_the_command_llm_says_what_was_answered(cluster, use):
+    def answer(*messages):
+        return cluster.post("/v1/chat/completions", {"messages": list(messages), "temperature": 0}).json()["choices"][0]["message"]["content"]
+    prompt, system = {"role": "user", "content": "What is 10 + 98?"}, {"role": "system", "content": "Be brief."}
+    seen = use("llm_cli", cluster.port, prompt=prompt["content"], system=system["content"])
+    assert seen["streamed"] == seen["whole"] == answer(prompt).rstrip("\n")
+    assert seen["system"] == answer(system, prompt).rstrip("\n")
+
+
+PLAIN = [row for row in SHORT if [m["role"] for m in row["messages"]] == ["user"]][:8]
+
+
+@pytest.mark.parametrize("how, question", [
+    (dict(model="local-completions", path="/v1/completions", args=dict(tokenizer_backend=None, tokenized_requests=False)),
+     lambda row: row["prompt"]),
+    (dict(model="local-chat-completions", path="/v1/chat/completions", args={}), lambda row: row["messages"][0]["content"])],
+    ids=["texts", "chats"])
+def test_lm_eval_finds_the_model_as_good_as_it_is(cluster, use, how, question):
+    rows = [{"question": question(row), "text": row["greedy_text"]} for row in PLAIN]
+    assert use("lm_eval_tasks", cluster.port, rows=rows, tasks=["baton_text"], **how)["baton_text"]["exact_match,none"] == 1.0

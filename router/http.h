@@ -3,12 +3,14 @@
  * answered; the client's leaving is watched meanwhile (libmicrohttpd does not).
  *
  * Life of a request, callbacks in this order:
+ *   may_enter    when its head is there
  *   on_request   exactly once
  *   on_gone      at most once: the client left, or was cut for not reading, before the
  *                answer was given in full; answering is then a no-op, stop the work
  *   on_end       exactly once, last: the request does not exist after it returns
- * What is refused before its body was read (413, 408, 431, 400 for framing) never
- * reaches on_request; on_refused only counts it. Such answers are error JSON too. */
+ * What is refused before its body was read (413, 408, 431, 400 for framing, what
+ * may_enter says) never reaches on_request; on_refused is told of it. Such answers are
+ * error JSON too. */
 #ifndef ROUTER_HTTP_H
 #define ROUTER_HTTP_H
 #include "common/base/bytes.h"
@@ -18,9 +20,10 @@
 #include <stdint.h>
 
 #define HTTP_ID_MAX      128u /* bytes of a request id without the zero */
-#define HTTP_HEADERS_OUT 8u   /* http_header_add per request */
+#define HTTP_HEADERS_OUT 12u  /* http_header_add per request */
 
 struct api_error;
+struct http_fault;
 struct http;
 struct http_req;
 
@@ -46,10 +49,16 @@ struct http_options {
 
 struct http_handler {
 	void *ctx;
+	/* The head is there: method, path, headers and id may be asked for, headers of
+	 * the answer added. false: *f is the answer, and the body is not read. May be
+	 * NULL. */
+	bool (*may_enter)(void *ctx, struct http_req *req, struct http_fault *f);
 	void (*on_request)(void *ctx, struct http_req *req);
 	void (*on_gone)(void *ctx, struct http_req *req);
 	void (*on_end)(void *ctx, struct http_req *req);
-	void (*on_refused)(void *ctx, unsigned http_code); /* may be NULL */
+	/* req is NULL where there was no memory to remember it. May be NULL. */
+	void (*on_refused)(
+		void *ctx, struct http_req *req, unsigned http_code, const char *code);
 	/* The client sends nothing more: it is there or not. In a stream something is to
 	 * be written that changes nothing, so that its absence shows. May be NULL. */
 	void (*on_half_closed)(void *ctx, struct http_req *req);

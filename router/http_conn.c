@@ -138,6 +138,13 @@ static bool may_stay(const struct http_req *req, struct http_fault *f)
 	return false;
 }
 
+static bool may_enter(struct http_req *req, struct http_fault *f)
+{
+	const struct http_handler *handler = &req->h->handler;
+
+	return handler->may_enter == NULL || handler->may_enter(handler->ctx, req, f);
+}
+
 /* The header lines are complete: keep what the answer needs, refuse what is not to be
  * read further. */
 static enum MHD_Result begin_body(
@@ -152,7 +159,7 @@ static enum MHD_Result begin_body(
 	req->old = strcmp(version, MHD_HTTP_VERSION_1_0) == 0;
 	if (id != NULL && is_good_id(id))
 		memcpy(req->id, id, strlen(id) + 1);
-	if (may_stay(req, &f) && http_refuse_check(req, &f)) {
+	if (may_enter(req, &f) && may_stay(req, &f) && http_refuse_check(req, &f)) {
 		http_phase_set(req, HTTP_BODY);
 		return MHD_YES;
 	}

@@ -34,12 +34,36 @@ bool http_refuse_check(const struct http_req *req, struct http_fault *f)
 	return false;
 }
 
-static void count_refusal(struct http_req *req, unsigned http_code)
+static void tell_refusal(struct http_req *req, unsigned http_code, const char *code)
 {
 	const struct http_handler *handler = &req->h->handler;
 
 	if (handler->on_refused != NULL)
-		handler->on_refused(handler->ctx, http_code);
+		handler->on_refused(handler->ctx, req, http_code, code);
+}
+
+static const char *header_text(const struct http_req *req, size_t i, bool value)
+{
+	return (const char *)req->header_text.at + req->header_at[i][value];
+}
+
+/* Lines of the headers that the handler added; those that do not fit are left out. */
+static const char *header_lines(const struct http_req *req, char *text, size_t bytes)
+{
+	size_t used = 0;
+
+	text[0] = 0;
+	for (uint32_t i = 0; i < req->n_headers && !req->header_text.full; i++) {
+		int n = snprintf(text + used, bytes - used, "%s: %s\r\n",
+			header_text(req, i, false), header_text(req, i, true));
+
+		if (n < 0 || (size_t)n >= bytes - used) {
+			text[used] = 0;
+			break;
+		}
+		used += (size_t)n;
+	}
+	return text;
 }
 
 /* Of an error's text: at most 200 bytes of ours, each six at most, and its members. */
@@ -95,13 +119,16 @@ enum MHD_Result http_refuse_queue(
 	enum MHD_Result ok;
 
 	make_error(req->h, req->path, http_code, code, text, json);
-	count_refusal(req, http_code);
+	tell_refusal(req, http_code, code);
 	r = make_response(json);
 	if (r == NULL)
 		return MHD_NO;
 	MHD_add_response_header(r, "Content-Type", "application/json");
 	MHD_add_response_header(r, "X-Request-Id", req->id);
 	MHD_add_response_header(r, "Connection", "close");
+	for (uint32_t i = 0; i < req->n_headers && !req->header_text.full; i++)
+		MHD_add_response_header(
+			r, header_text(req, i, false), header_text(req, i, true));
 	if (http_code == 503)
 		MHD_add_response_header(r, "Retry-After", HTTP_RETRY_S);
 	ok = MHD_queue_response(req->conn, http_code, r);
@@ -116,7 +143,7 @@ enum MHD_Result http_refuse_unrecorded(
 	enum MHD_Result ok;
 
 	if (h->handler.on_refused != NULL)
-		h->handler.on_refused(h->handler.ctx, 503);
+		h->handler.on_refused(h->handler.ctx, NULL, 503, "overloaded");
 	if (r == NULL)
 		return MHD_NO;
 	MHD_add_response_header(r, "Content-Type", "application/json");
@@ -134,7 +161,8 @@ enum MHD_Result http_refuse_unrecorded(
 void http_refuse_raw(
 	struct http_req *req, unsigned http_code, const char *code, const char *text)
 {
-	char path[HTTP_TARGET_KEPT], json[ERROR_BYTES], all[ERROR_BYTES + 1024];
+	char path[HTTP_TARGET_KEPT], json[ERROR_BYTES], lines[1024],
+		all[ERROR_BYTES + sizeof(lines) + 1024];
 	ssize_t sent;
 	int n;
 
@@ -143,14 +171,14 @@ void http_refuse_raw(
 	req->dropping = true;
 	sink_release(&req->body);
 	make_error(req->h, path_seen(req, path), http_code, code, text, json);
-	count_refusal(req, http_code);
+	tell_refusal(req, http_code, code);
 	n = snprintf(all, sizeof(all),
 		"HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n"
-		"Content-Length: %zu\r\nConnection: close\r\n%sX-Request-Id: %s\r\n"
+		"Content-Length: %zu\r\nConnection: close\r\n%s%sX-Request-Id: %s\r\n"
 		"\r\n%s",
 		http_code, MHD_get_reason_phrase_for(http_code), strlen(json),
-		http_code == 503 ? "Retry-After: " HTTP_RETRY_S "\r\n" : "", req->id,
-		json);
+		http_code == 503 ? "Retry-After: " HTTP_RETRY_S "\r\n" : "",
+		header_lines(req, lines, sizeof(lines)), req->id, json);
 	/* The buffer of a socket on which nothing was written takes this whole; if not,
 	 * the client is one that does not read. */
 	sent = send(req->fd, all, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -10,6 +10,7 @@
 #include "router/api_defaults.h"
 #include "router/fleet.h"
 #include "router/http.h"
+#include "router/keys.h"
 #include "router/metrics.h"
 #include "router/pace.h"
 #include "router/probe.h"
@@ -61,6 +62,7 @@ struct router {
 	const uint32_t *eos;
 	size_t n_eos;
 
+	struct keys keys; /* none: everybody may ask */
 	struct fleet *fleet;
 	struct requests requests;
 	struct metrics metrics;

@@ -23,6 +23,15 @@ static const struct conf_key keys[] = {
 		.offset = offsetof(struct router_conf, served_model_name),
 		.repeat = true,
 	},
+	{
+		.name = "cors_origin",
+		.help = "origin whose pages may ask (scheme://host:port or *), "
+			"repeatable",
+		.initial = "",
+		.kind = CONF_STR,
+		.offset = offsetof(struct router_conf, cors_origin),
+		.repeat = true,
+	},
 };
 
 static status check_id(const char *id, struct err *err)
@@ -98,6 +107,37 @@ static status check_names(const struct router_conf *c, struct err *err)
 	return ST_OK;
 }
 
+/* "*", or scheme://host[:port]. */
+static bool is_origin(const char *text, size_t len)
+{
+	const char *host = memmem(text, len, "://", 3);
+
+	if (len == 1 && text[0] == '*')
+		return true;
+	if (host == NULL || host == text || host + 3 == text + len || len > 255)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (text[i] <= ' ' || text[i] > '~' ||
+			(text[i] == '/' && &text[i] >= host + 3))
+			return false;
+	return true;
+}
+
+static status check_origins(const struct router_conf *c, struct err *err)
+{
+	for (const char *at = c->cors_origin; *at != 0; at += *at == '\n') {
+		size_t n = strcspn(at, "\n");
+
+		if (!is_origin(at, n))
+			return err_set(err, ST_INVALID,
+				"cors_origin '%.*s' is neither * nor "
+				"scheme://host[:port]",
+				(int)MIN(n, 200), at);
+		at += n;
+	}
+	return ST_OK;
+}
+
 static status check_words(const struct router_conf *c, struct err *err)
 {
 	status st = check_log_level(c->log_level, err);
@@ -121,6 +161,8 @@ static status check_all(const void *values, struct err *err)
 		st = check_addresses(c, err);
 	if (st == ST_OK)
 		st = check_names(c, err);
+	if (st == ST_OK)
+		st = check_origins(c, err);
 	if (st == ST_OK)
 		st = check_words(c, err);
 	if (st != ST_OK)

@@ -15,6 +15,7 @@ STR(runtime_dir, "", "sockets of this host; empty: /run/baton for root, /tmp/bat
 STR(host, "127.0.0.1", "address literal to listen on; :: is both families")                  \
 U64(port, "8000", 0, 65535, "HTTP port; 0: any free one")                                    \
 STR(uds, "", "Unix socket to listen on besides the port")                                    \
+STR(api_key_file, "", "keys that clients show, one a line; read again on SIGHUP; empty: none") \
 U64(probe_port, "0", 0, 65535, "health probes on a thread of their own; 0: off")             \
 STR(chat_template, "", "template file instead of the model's own")                           \
 STR(python, "", "python3 with jinja2; empty: /usr/bin/python3")                              \
@@ -44,6 +45,8 @@ struct router_conf {
 	/* Repeatable, '\n' between; "": the name of the model's directory. The first is
 	 * the one that answers carry. */
 	const char *served_model_name;
+	/* Repeatable likewise; "": answers say nothing of origins. */
+	const char *cors_origin;
 };
 
 /* conf_load with it also checks what one key alone cannot say, and sets the log level. */

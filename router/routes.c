@@ -7,6 +7,7 @@
 #include "router/api_out.h"
 #include "router/call.h"
 #include "router/dispatch.h"
+#include "router/entry.h"
 #include "router/page.h"
 #include "router/tok_call.h"
 
@@ -115,18 +116,19 @@ static const struct route {
 	const char *path; /* "/" at the end of more: all that begins so */
 	enum method method;
 	void (*fn)(struct router *rt, struct http_req *req);
+	bool open; /* without a key, as probes are */
 } routes[] = {
-	{"/v1/models", M_GET, models},
-	{MODELS_PREFIX, M_GET, one_model},
-	{"/tokenize", M_POST, tok_call_tokenize},
-	{"/v1/tokenize", M_POST, tok_call_tokenize},
-	{"/detokenize", M_POST, tok_call_detokenize},
-	{"/v1/detokenize", M_POST, tok_call_detokenize},
-	{"/metrics", M_GET, metrics},
-	{"/", M_GET, page_answer},
-	{"/status", M_GET, page_status},
-	{"/version", M_GET, version},
-	{"/ping", M_GET, ping},
+	{"/v1/models", M_GET, models, false},
+	{MODELS_PREFIX, M_GET, one_model, false},
+	{"/tokenize", M_POST, tok_call_tokenize, false},
+	{"/v1/tokenize", M_POST, tok_call_tokenize, false},
+	{"/detokenize", M_POST, tok_call_detokenize, false},
+	{"/v1/detokenize", M_POST, tok_call_detokenize, false},
+	{"/metrics", M_GET, metrics, true},
+	{"/", M_GET, page_answer, true},
+	{"/status", M_GET, page_status, false},
+	{"/version", M_GET, version, true},
+	{"/ping", M_GET, ping, true},
 };
 
 static bool matches(const struct route *r, const char *path)
@@ -171,13 +173,34 @@ static bool answer_probe(struct router *rt, struct http_req *req)
 	return true;
 }
 
+static const struct route *route_of(const char *path)
+{
+	for (size_t i = 0; i < COUNT(routes); i++)
+		if (matches(&routes[i], path))
+			return &routes[i];
+	return NULL;
+}
+
+static bool may_enter(void *ctx, struct http_req *req, struct http_fault *f)
+{
+	const struct route *route = route_of(http_path(req));
+	struct bytes body;
+	unsigned code;
+
+	return entry_check(ctx, req,
+		(route != NULL && route->open) ||
+			probe_answer(http_path(req), PROBE_READY, true, &code, &body),
+		f);
+}
+
 static void on_request(void *ctx, struct http_req *req)
 {
 	const struct answer_format *format = format_of(http_path(req));
+	const struct route *route = route_of(http_path(req));
 	struct router *rt = ctx;
 	struct api_error e;
 
-	if (answer_probe(rt, req))
+	if (entry_preflight(rt, req) || answer_probe(rt, req))
 		return;
 	if (format != NULL) {
 		if (allowed(M_POST, http_method(req)))
@@ -186,13 +209,11 @@ static void on_request(void *ctx, struct http_req *req)
 			refuse_method(rt, req, M_POST);
 		return;
 	}
-	for (size_t i = 0; i < COUNT(routes); i++) {
-		if (!matches(&routes[i], http_path(req)))
-			continue;
-		if (allowed(routes[i].method, http_method(req)))
-			routes[i].fn(rt, req);
+	if (route != NULL) {
+		if (allowed(route->method, http_method(req)))
+			route->fn(rt, req);
 		else
-			refuse_method(rt, req, routes[i].method);
+			refuse_method(rt, req, route->method);
 		return;
 	}
 	api_error_set(
@@ -260,9 +281,16 @@ void routes_cut_all(struct router *rt, const struct api_error *e)
 	http_each(rt->http, cut, &copy);
 }
 
-static void on_refused(void *ctx, unsigned http_code)
+static void on_refused(
+	void *ctx, struct http_req *req, unsigned http_code, const char *code)
 {
+	char path[LOG_WORD_BYTES];
 	struct router *rt = ctx;
+
+	if (req != NULL)
+		log_info("refused req=%s path=%s status=%u error=%s", http_id(req),
+			http_path(req) != NULL ? log_word(path, http_path(req)) : "-",
+			http_code, code);
 
 	rt->metrics.counter[COUNTER_refused]++;
 	metrics_status(&rt->metrics, http_code);
@@ -272,6 +300,7 @@ struct http_handler routes_handler(struct router *rt)
 {
 	return (struct http_handler){
 		.ctx = rt,
+		.may_enter = may_enter,
 		.on_request = on_request,
 		.on_gone = on_gone,
 		.on_end = on_end,

@@ -13,6 +13,7 @@
 #include "router/call.h"
 #include "router/control.h"
 #include "router/dispatch.h"
+#include "router/entry.h"
 #include "router/link.h"
 #include "router/prepare.h"
 #include "router/routes.h"
@@ -298,10 +299,19 @@ static status start_http(struct router *rt, struct err *err)
 	return st == ST_OK ? http_create(&rt->http, &o, &handler, err) : st;
 }
 
+static void on_hangup(void *ctx)
+{
+	entry_read_again(ctx);
+}
+
 static status start_service(struct router *rt, struct err *err)
 {
 	status st = loop_on_signals(rt->loop, serve_signal, rt, err);
 
+	if (st == ST_OK)
+		st = entry_open(rt, err);
+	if (st == ST_OK && rt->keys.n > 0)
+		st = loop_on_hangup(rt->loop, on_hangup, rt, err);
 	if (st != ST_OK)
 		return st;
 	rt->net = bus_net_create(rt->loop);

@@ -80,6 +80,8 @@ void loop_destroy(struct loop *l)
 		uv_close((uv_handle_t *)&l->term, NULL);
 		uv_close((uv_handle_t *)&l->interrupt, NULL);
 	}
+	if (l->has_hangup)
+		uv_close((uv_handle_t *)&l->hangup, NULL);
 	for (int turn = 0; turn < CLOSE_TURNS && rc == UV_EBUSY; turn++) {
 		uv_run(&l->uv, UV_RUN_NOWAIT);
 		rc = uv_loop_close(&l->uv);
@@ -177,6 +179,30 @@ static void on_signal(uv_signal_t *h, int signum)
 	(void)signum;
 	l->n_signals++;
 	l->on_signal(l->on_signal_ctx, l->n_signals);
+}
+
+static void on_hangup(uv_signal_t *h, int signum)
+{
+	struct loop *l = h->data;
+
+	(void)signum;
+	l->on_hangup(l->on_hangup_ctx);
+}
+
+status loop_on_hangup(struct loop *l, void (*fn)(void *ctx), void *ctx, struct err *err)
+{
+	int rc;
+
+	assert(!l->has_hangup);
+	rc = uv_signal_init(&l->uv, &l->hangup);
+	if (rc != 0)
+		return err_set(err, ST_IO, "signals: %s", uv_strerror(rc));
+	l->has_hangup = true;
+	l->hangup.data = l;
+	l->on_hangup = fn;
+	l->on_hangup_ctx = ctx;
+	rc = uv_signal_start(&l->hangup, on_hangup, SIGHUP);
+	return rc == 0 ? ST_OK : err_set(err, ST_IO, "signals: %s", uv_strerror(rc));
 }
 
 status loop_on_signals(

@@ -85,6 +85,9 @@ void loop_keep_awake(struct loop *l);
 
 /* SIGTERM and SIGINT: fn gets how many came so far (1 = drain, 2 = now). Once per
  * process; ends with the loop. */
+/* SIGHUP; once, after loop_on_signals. */
+MUST_CHECK status loop_on_hangup(
+	struct loop *l, void (*fn)(void *ctx), void *ctx, struct err *err);
 MUST_CHECK status loop_on_signals(struct loop *l, void (*fn)(void *ctx, unsigned count),
 	void *ctx, struct err *err);
 

@@ -14,6 +14,10 @@ struct loop {
 	uv_timer_t alarm;   /* armed for the earliest loop_timer */
 	uv_signal_t term, interrupt;
 	bool has_signals;
+	uv_signal_t hangup;
+	bool has_hangup;
+	void (*on_hangup)(void *ctx);
+	void *on_hangup_ctx;
 	bool awake;
 	unsigned n_signals;
 	void (*on_signal)(void *ctx, unsigned count);

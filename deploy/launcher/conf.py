@@ -14,7 +14,8 @@ from launcher.state import Lock
 
 PROGRAM = {"router": "baton-router", "prefill": "baton-prefill", "decode": "baton-decode"}
 CLUSTER_KEYS = {"model", "runtime_dir", "log_dir", "bin", "restart_delay_max"}
-PROCESS_KEYS = {"port", "gpus", "cpus", "flags"}
+WORKER_KEYS = {"gpus", "cpus", "flags"}
+PROCESS_KEYS = {"router": {"port", "api_key_file", "cpus", "flags"}, "prefill": WORKER_KEYS, "decode": WORKER_KEYS}
 SOCKET_PATH_MAX = 107  # bytes of sun_path, less the zero
 RUNTIME_DIR_MAX = 76  # bytes; RUNTIME_DIR_BYTES_MAX of common/loop/runtime.h
 ID_MAX = 48  # bytes, as the programs have it
@@ -109,7 +110,7 @@ class Cluster:
         role, _, name = section.partition(" ")
         if role not in PROGRAM or not name.isidentifier():
             raise Refused(f"{self.path}: [{section}]: expected [router NAME], [prefill NAME] or [decode NAME]")
-        self.refuse_unknown(f"[{section}]", values, PROCESS_KEYS)
+        self.refuse_unknown(f"[{section}]", values, PROCESS_KEYS[role])
         if name in [s.name for s in self.specs]:
             raise Refused(f"{self.path}: two processes are named {name}")
         self.refuse_long(role, name)
@@ -122,6 +123,8 @@ class Cluster:
             if port in self.ports:
                 raise Refused(f"{self.path}: two routers have port {port}")
             rest += ["--port", text]
+            if values.get("api_key_file"):
+                rest += ["--api-key-file", str(self.under_root(values["api_key_file"]))]
             self.ports.append(port)
         else:
             rest += ["--gpus", values.get("gpus", "cpu:0")]

@@ -93,7 +93,7 @@ def cut_request(cluster, path, body):
 class Cluster:
     def __init__(self, folder, build, prefill=1, decode=1, router_flags="", prefill_flags="",
                  decode_flags="", model="deploy/demo-model", gpus="cpu:0", decode_gpus=None,
-                 decode_seqs=32, memory_bytes=1_500_000_000, launcher_keys=""):
+                 decode_seqs=32, memory_bytes=1_500_000_000, launcher_keys="", router_keys=""):
         self.folder = pathlib.Path(folder)
         self.port = free_port()
         self.runtime = self.folder / "run"
@@ -103,7 +103,7 @@ class Cluster:
         lines = ["[cluster]", f"model = {model}", f"bin = {build}/bin", f"runtime_dir = {self.runtime}",
                  launcher_keys, "",
                  "[router r0]", f"port = {self.port}",
-                 f"flags = --served-model-name demo {router_flags}", ""]
+                 f"flags = --served-model-name demo {router_flags}", router_keys, ""]
         for i in range(prefill):
             lines += [f"[prefill p{i}]", f"gpus = {gpus}", f"flags = {small} --max-num-seqs 32 {prefill_flags}", ""]
         for i in range(decode):

@@ -160,10 +160,12 @@ static void rig_end(void *ctx, struct http_req *req)
 	atomic_fetch_add(&r->ends, 1);
 }
 
-static void rig_refused(void *ctx, unsigned code)
+static void rig_refused(void *ctx, struct http_req *req, unsigned code, const char *why)
 {
 	struct rig *r = ctx;
 
+	(void)req;
+	(void)why;
 	atomic_store(&r->refused_code, code);
 	atomic_fetch_add(&r->refused, 1);
 }
@@ -215,8 +217,13 @@ static void *rig_thread(void *ctx)
 static struct rig *rig_start(struct http_options o)
 {
 	struct rig *r = calloc(1, sizeof(*r));
-	struct http_handler handler = {r, rig_request, rig_gone, rig_end, rig_refused,
-		rig_half_closed, rig_error};
+	struct http_handler handler = {.ctx = r,
+		.on_request = rig_request,
+		.on_gone = rig_gone,
+		.on_end = rig_end,
+		.on_refused = rig_refused,
+		.on_half_closed = rig_half_closed,
+		.put_error = rig_error};
 	struct err err;
 
 	r->loop = loop_create();

@@ -290,7 +290,11 @@ static void an_address_in_use_is_said(void **state)
 {
 	struct rig *r = rig_start((struct http_options){0});
 	struct http_handler handler = {
-		r, rig_request, rig_gone, rig_end, NULL, NULL, NULL};
+		.ctx = r,
+		.on_request = rig_request,
+		.on_gone = rig_gone,
+		.on_end = rig_end,
+	};
 	struct http_options o = {
 		.loop = r->loop, .host = "127.0.0.1", .port = http_port(r->http)};
 	struct http *second;

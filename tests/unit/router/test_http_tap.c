@@ -18,8 +18,11 @@ enum MHD_Result __wrap_MHD_run(struct MHD_Daemon *d)
 
 static void reads_that_pass_elsewhere_are_refused_at_start(void **state)
 {
-	struct http_handler handler = {
-		NULL, rig_request, rig_gone, rig_end, rig_refused, rig_half_closed, NULL};
+	struct http_handler handler = {.on_request = rig_request,
+		.on_gone = rig_gone,
+		.on_end = rig_end,
+		.on_refused = rig_refused,
+		.on_half_closed = rig_half_closed};
 	struct http_options o = {.loop = loop_create(), .host = "127.0.0.1"};
 	struct http *http;
 	struct err err;

@@ -1,85 +1,15 @@
 /* The queue of renders and the children that take from it. */
 #include "router/template_impl.h"
 
-#include "common/base/clock.h"
 #include "common/base/json_write.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 
-#include <assert.h>
-#include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <unistd.h>
 
-/* Besides render_ms, what a MiB of messages may compute: three times what it takes. */
-#define PER_MIB_MS       1000u
-/* A child that does not get to compute has so many times its limit, and is then taken
- * for one that stands still. */
-#define STANDS_STILL     20u
-#define REAP_MS          10
-#define BACK_OFF_MS      100
-#define BACK_OFF_MS_MAX  5000
 /* The first frame: paths, and all added tokens as JSON, where a byte takes six. */
-#define INIT_BYTES_MAX   (6u * TOK_ADDED_MAX * TOK_TOKEN_BYTES_MAX + (1u << 20))
-/* With every child failing this often in a row, waiting renders are given up. */
-#define FAILURES_GIVE_UP 3
-
-static const uint8_t may_follow[CHILD__STATES] = {
-	[CHILD_DOWN] = MAY(CHILD_STARTING) | MAY(CHILD_DOWN), /* cannot be spawned */
-	[CHILD_STARTING] = MAY(CHILD_IDLE) | MAY(CHILD_DOWN),
-	[CHILD_IDLE] = MAY(CHILD_BUSY) | MAY(CHILD_DOWN),
-	[CHILD_BUSY] = MAY(CHILD_IDLE) | MAY(CHILD_DOWN),
-};
-
-/* What holds of a child in each state. */
-static void check(const struct template_child *c)
-{
-	bool busy = c->state == CHILD_BUSY;
-
-	assert((c->job != NULL) == busy);
-	assert((c->fd >= 0) == (c->state != CHILD_DOWN));
-	assert((c->watch != NULL) == (c->fd >= 0));
-	assert(c->state == CHILD_DOWN ||
-		loop_timer_running(&c->timer) == (c->state != CHILD_IDLE));
-}
-
-static void set_state(struct template_child *c, enum child_state state)
-{
-	assert((may_follow[c->state] & MAY(state)) != 0);
-	c->state = state;
-	check(c);
-}
-
-static void on_limit(void *ctx);
-
-static void start_child(struct template_child *c)
-{
-	struct template *t = c->t;
-
-	if (template_child_spawn(c, &t->start_error) != ST_OK) {
-		template_on_end(c, ST_IO, t->start_error.text);
-		return;
-	}
-	loop_timer_wait(t->loop, &c->timer, TEMPLATE_START_MS, on_limit, c);
-	set_state(c, CHILD_STARTING);
-	template_child_send(c, sink_bytes(&t->init));
-}
-
-static void respawn(void *ctx)
-{
-	struct template_child *c = ctx;
-
-	/* A killed process is gone within moments; waiting for it here would stop all
-	 * else. */
-	if (!template_child_reap(c)) {
-		loop_timer_start(c->t->loop, &c->timer, REAP_MS, 0, respawn, c);
-		return;
-	}
-	c->t->restarts++;
-	start_child(c);
-	template_settle(c->t);
-}
+#define INIT_BYTES_MAX (6u * TOK_ADDED_MAX * TOK_TOKEN_BYTES_MAX + (1u << 20))
 
 static void release_job(struct template_job *job)
 {
@@ -89,7 +19,7 @@ static void release_job(struct template_job *job)
 	mem_give(job);
 }
 
-static void fail_job(struct template *t, struct template_job *job, const struct err *err)
+void template_fail(struct template *t, struct template_job *job, const struct err *err)
 {
 	job->code = err->code;
 	job->err = *err;
@@ -123,7 +53,7 @@ static struct template_job *take_job(struct template *t, enum template_size size
 	return job;
 }
 
-static struct template_job *next_job(struct template *t)
+struct template_job *template_take(struct template *t)
 {
 	struct template_load l = {.n_children = t->n_children, .last = t->last};
 	enum template_size size;
@@ -140,34 +70,10 @@ static struct template_job *next_job(struct template *t)
 	return take_job(t, size);
 }
 
-/* What the job may compute. */
-static uint64_t limit_ns(const struct template *t, const struct template_job *job)
-{
-	return (t->render_ms + job->len * PER_MIB_MS / (1u << 20)) * NS_PER_MS;
-}
-
-static void feed(struct template_child *c)
-{
-	struct template *t = c->t;
-	struct template_job *job;
-
-	if (c->state != CHILD_IDLE)
-		return;
-	job = next_job(t);
-	if (job == NULL)
-		return;
-	c->job = job;
-	c->began_ns = clock_ran_ns();
-	c->began_cpu_ns = template_child_cpu_ns(c);
-	loop_timer_wait(t->loop, &c->timer, limit_ns(t, job) / NS_PER_MS, on_limit, c);
-	set_state(c, CHILD_BUSY);
-	template_child_send(c, (struct bytes){(const uint8_t *)job->request, job->len});
-}
-
 static void feed_all(struct template *t)
 {
 	for (uint32_t i = 0; i < t->n_children; i++)
-		feed(&t->children[i]);
+		template_child_feed(&t->children[i]);
 }
 
 void template_settle(struct template *t)
@@ -187,33 +93,7 @@ void template_settle(struct template *t)
 	feed_all(t);
 }
 
-/* Of BUSY: what the render has computed decides. */
-static void look_at_render(struct template_child *c)
-{
-	uint64_t limit, used;
-
-	limit = limit_ns(c->t, c->job);
-	used = template_child_cpu_ns(c);
-	used -= MIN(c->began_cpu_ns, used);
-	if (used >= limit || clock_ran_since(c->began_ns) >= STANDS_STILL * limit)
-		template_on_end(c, ST_CANCELLED, "It takes too long.");
-	else
-		loop_timer_wait(c->t->loop, &c->timer, (limit - used) / NS_PER_MS + 1,
-			on_limit, c);
-}
-
-static void on_limit(void *ctx)
-{
-	struct template_child *c = ctx;
-
-	if (c->state == CHILD_STARTING)
-		template_on_end(c, ST_IO, "It does not become ready.");
-	else
-		look_at_render(c);
-	template_settle(c->t);
-}
-
-static void give_up_queue(struct template *t)
+void template_give_up(struct template *t)
 {
 	struct template_job *job;
 	struct err err;
@@ -223,88 +103,7 @@ static void give_up_queue(struct template *t)
 		"running.");
 	for (unsigned i = 0; i < TEMPLATE_SIZES; i++)
 		while ((job = take_job(t, i)) != NULL)
-			fail_job(t, job, &err);
-}
-
-void template_on_end(struct template_child *c, status code, const char *why)
-{
-	struct template *t = c->t;
-	struct template_job *job = c->job;
-	bool was_ready = c->state == CHILD_IDLE || c->state == CHILD_BUSY;
-	uint64_t wait = 0;
-	struct err err;
-
-	err_set(&err, code, "Chat template: %s", why);
-	c->job = NULL;
-	template_child_kill(c);
-	loop_timer_stop(&c->timer);
-	set_state(c, CHILD_DOWN);
-	/* A render that was too long or too large says nothing about the process. */
-	if (!was_ready || code == ST_PEER)
-		c->failures++;
-	if (c->failures > 1)
-		wait = MIN((uint64_t)BACK_OFF_MS << MIN(c->failures - 2, 10u),
-			BACK_OFF_MS_MAX);
-	if (!was_ready)
-		t->start_error = err;
-	if (t->ready) {
-		log_warn("template child ended, a new one starts in %llu ms: %s",
-			(unsigned long long)wait, err.text);
-		loop_timer_start(t->loop, &c->timer, wait, 0, respawn, c);
-	}
-	if (job != NULL)
-		fail_job(t, job, &err);
-	if (t->ready && c->failures >= FAILURES_GIVE_UP && template_alive(t) == 0)
-		give_up_queue(t);
-}
-
-static void child_ready(struct template_child *c, char kind, struct bytes text)
-{
-	char why[256];
-
-	if (kind == 'r') {
-		loop_timer_stop(&c->timer);
-		set_state(c, CHILD_IDLE);
-		return;
-	}
-	c->t->none = kind == 'n';
-	snprintf(why, sizeof(why), "%.*s", (int)MIN(text.len, sizeof(why) - 1),
-		(const char *)text.at);
-	template_on_end(c, ST_INVALID, why);
-}
-
-void template_on_frame(
-	struct template_child *c, char kind, struct sink *frame, struct bytes text)
-{
-	bool starts = c->state == CHILD_STARTING;
-	struct template_job *job = c->job;
-	struct err err;
-
-	if (c->state == CHILD_IDLE || template_child_sends(c) ||
-		(!starts && kind != 'o' && kind != 'e')) {
-		template_on_end(c, kind == 'm' ? ST_LIMIT : ST_PEER,
-			kind == 'm' ? "It needs more memory than it may have."
-				    : "The process that renders it broke the protocol.");
-		return;
-	}
-	if (starts) {
-		child_ready(c, kind, text);
-		return;
-	}
-	c->job = NULL;
-	c->failures = 0;
-	loop_timer_stop(&c->timer);
-	set_state(c, CHILD_IDLE);
-	if (kind == 'o') {
-		job->frame = *frame;
-		job->text = text;
-		*frame = (struct sink){0};
-		list_add(&c->t->ended, &job->node);
-	} else {
-		err_set(&err, ST_INVALID, "%.*s",
-			(int)MIN(text.len, sizeof(err.text) - 1), (const char *)text.at);
-		fail_job(c->t, job, &err);
-	}
+			template_fail(t, job, &err);
 }
 
 static status queue_job(struct template *t, const struct template_job *made,
@@ -382,34 +181,6 @@ static void put_init(struct sink *out, const struct template_options *o)
 	json_close(&w);
 }
 
-/* Before the loop runs: what is wrong with the template or python is known at start. */
-static status wait_ready(struct template_child *c, struct err *err)
-{
-	uint64_t end = clock_ns() + TEMPLATE_START_MS * NS_PER_MS;
-
-	while (c->state == CHILD_STARTING) {
-		struct pollfd p = {.fd = c->fd, .events = POLLIN};
-		uint64_t now = clock_ns();
-
-		if (template_child_sends(c))
-			p.events |= POLLOUT;
-		if (now >= end) {
-			on_limit(c);
-			break;
-		}
-		if (poll(&p, 1, (int)((end - now) / NS_PER_MS) + 1) > 0)
-			template_child_io(c);
-	}
-	if (c->state == CHILD_IDLE)
-		return ST_OK;
-	*err = c->t->start_error;
-	if (err->code == ST_PEER)
-		return err_set(err, ST_IO,
-			"Chat template: %s cannot be run, or lacks jinja2.",
-			c->t->python);
-	return err->code;
-}
-
 status template_create(
 	struct template **out, const struct template_options *o, struct err *err)
 {
@@ -430,15 +201,15 @@ status template_create(
 	for (uint32_t i = 0; i < t->n_children; i++) {
 		t->children[i].t = t;
 		t->children[i].fd = -1;
-		start_child(&t->children[i]);
+		template_child_start(&t->children[i]);
 	}
 	if (t->init.full)
 		err_set(err, ST_LIMIT, "Chat template: too many added tokens");
-	else if (wait_ready(&t->children[0], err) == ST_OK) {
+	else if (template_child_wait(&t->children[0], err) == ST_OK) {
 		t->ready = true;
 		for (uint32_t i = 1; i < t->n_children; i++)
 			if (t->children[i].state == CHILD_DOWN)
-				respawn(&t->children[i]);
+				template_child_respawn(&t->children[i]);
 		*out = t;
 		return ST_OK;
 	} else if (t->none) {

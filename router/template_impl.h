@@ -45,8 +45,8 @@ enum template_size template_next(const struct template_load *l);
  *    ^                   |                 |                      |
  *    +-------------------+----- limit, death, broken protocol ----+
  *
- * Only template.c writes the state. What a job became is told when the event is through
- * (template_settle), so no callback runs inside a move. */
+ * Only template_life.c writes the state. What a job became is told when the event is
+ * through (template_settle), so no callback runs inside a move. */
 enum child_state {
 	CHILD_DOWN,     /* no process, or one that is to be reaped */
 	CHILD_STARTING, /* is spawned, has not said that it is ready */
@@ -106,10 +106,25 @@ uint64_t template_child_cpu_ns(const struct template_child *c);
 /* true: there is no process any more. */
 bool template_child_reap(struct template_child *c);
 
-/* template.c: what the child saw. frame is taken. */
+/* template_life.c */
+void template_child_start(struct template_child *c);
+/* Of a child that is DOWN: once its process is gone. */
+void template_child_respawn(void *child);
+/* The next job, if it is IDLE. */
+void template_child_feed(struct template_child *c);
+/* Before the loop runs: what is wrong with the template or python is known at start. */
+MUST_CHECK status template_child_wait(struct template_child *c, struct err *err);
+/* What the child saw; frame is taken. */
 void template_on_frame(
 	struct template_child *c, char kind, struct sink *frame, struct bytes text);
 void template_on_end(struct template_child *c, status code, const char *why);
+
+/* template.c: the job for a child that is idle; NULL: none. */
+struct template_job *template_take(struct template *t);
+/* Its callback is due. */
+void template_fail(struct template *t, struct template_job *job, const struct err *err);
+/* All that wait fail. */
+void template_give_up(struct template *t);
 /* At the end of every event of a child: callbacks of what ended, work for who is idle. */
 void template_settle(struct template *t);
 

@@ -168,6 +168,8 @@ status dw_on_adopt(void *self, const void *msg, struct err *err)
 	struct err why;
 
 	(void)err;
+	if (m->has_trace)
+		answer_trace(r, m->trace);
 	if (jobs_refuse(d->jobs, r))
 		return ST_OK;
 	if (!m->final)

@@ -87,6 +87,8 @@ static status on_prefill(void *self, const void *msg, struct err *err)
 	struct err why;
 
 	(void)err;
+	if (m->has_trace)
+		answer_trace(r, m->trace);
 	if (jobs_refuse(p->jobs, r))
 		return ST_OK;
 	if (check_prefill(p, m, &why) != ST_OK)

@@ -8,6 +8,7 @@
 #include "common/base/rng.h"
 #include "router/dispatch.h"
 #include "router/encode.h"
+#include "router/entry.h"
 #include "router/prepare.h"
 #include "router/reply.h"
 
@@ -92,6 +93,7 @@ static uint32_t n_choices(const struct call *call)
 static void fill_request(struct call *call, struct choice *c, struct request *r)
 {
 	snprintf(r->id, sizeof(r->id), "%s", http_id(call->req));
+	memcpy(r->trace, call->trace, sizeof(r->trace));
 	r->begun_ns = http_begun_ns(call->req);
 	call_draw_fill(call, c, r);
 	r->mode = OUTPUT_RAW;
@@ -197,7 +199,7 @@ static void log_outcome(struct call *call)
 	log_info("outcome req=%s path=%s status=%u finish=%s stream=%d prompt=%" PRIu64
 		 " generated=%" PRIu64 " ttft_ms=%.1f total_ms=%.1f queue_ms=%.1f "
 		 "prefill_ms=%.1f handover_ms=%.1f handover_bytes=%" PRIu64
-		 " transport=%s prefill=%s decode=%s error=%s",
+		 " transport=%s prefill=%s decode=%s error=%s trace=%s",
 		http_id(call->req), http_path(call->req), code,
 		left                    ? "abort"
 		: loss != HTTP_NOT_LOST ? "error"
@@ -210,7 +212,8 @@ static void log_outcome(struct call *call)
 		call->transport[0] != 0 ? call->transport : "-",
 		call->p_name[0] != 0 ? call->p_name : "-",
 		call->d_name[0] != 0 ? call->d_name : "-",
-		call->error != NULL ? call->error : http_loss_name(loss));
+		call->error != NULL ? call->error : http_loss_name(loss),
+		call->trace[0] != 0 ? call->trace : "-");
 }
 
 static void end(struct served *s)
@@ -272,6 +275,7 @@ void call_begin(
 		.written_ns = clock_ns()};
 	sink_init(&call->piece, ANSWER_BYTES_MAX);
 	out_id_make(call->id, format->id_prefix);
+	entry_trace(req, call->trace);
 	list_add(&rt->calls, &call->node);
 	http_set_user(req, call);
 	/* Chat for a model without a template never works: said before what passes. */

@@ -47,6 +47,7 @@ struct call {
 	struct call_job *job; /* its body is being read; gen is empty until then */
 	struct gen_request gen;
 	char id[OUT_ID_BYTES];
+	char trace[33]; /* of the client; "": none */
 	const char *model;
 	uint64_t created;
 	struct choice *choices; /* [n_prompts][gen.n]; NULL: never admitted */

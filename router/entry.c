@@ -90,6 +90,37 @@ bool entry_check(struct router *rt, struct http_req *req, bool open, struct http
 	return false;
 }
 
+/* n digits of lower case, not all of them zero unless that is allowed. */
+static bool is_hex(const char *text, size_t n, bool zero)
+{
+	bool other = false;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!isdigit((unsigned char)text[i]) &&
+			!(text[i] >= 'a' && text[i] <= 'f'))
+			return false;
+		other |= text[i] != '0';
+	}
+	return other || zero;
+}
+
+/* 00-TRACE-PARENT-FLAGS; later versions may say more behind it. */
+void entry_trace(const struct http_req *req, char id[TRACE_BYTES])
+{
+	const char *text = http_header(req, "traceparent");
+	size_t n = text != NULL ? strlen(text) : 0;
+
+	id[0] = 0;
+	if (n < 55 || (n > 55 && (text[55] != '-' || strncmp(text, "00", 2) == 0)) ||
+		strncmp(text, "ff", 2) == 0 || text[2] != '-' || text[35] != '-' ||
+		text[52] != '-')
+		return;
+	if (!is_hex(text, 2, true) || !is_hex(text + 3, 32, false) ||
+		!is_hex(text + 36, 16, false) || !is_hex(text + 53, 2, true))
+		return;
+	snprintf(id, TRACE_BYTES, "%.32s", text + 3);
+}
+
 /* Names of headers, and what stands between them. */
 static bool is_list(const char *text)
 {

@@ -12,6 +12,10 @@ void entry_read_again(struct router *rt);
 /* Adds headers of CORS. open: the path needs no key. false: *f is the answer. */
 bool entry_check(
 	struct router *rt, struct http_req *req, bool open, struct http_fault *f);
+/* The id of the trace that a traceparent header names (W3C); "": there is none, or the
+ * header is not valid. */
+#define TRACE_BYTES 33
+void entry_trace(const struct http_req *req, char id[TRACE_BYTES]);
 /* A browser's question before a request: true, and it was answered. */
 bool entry_preflight(struct router *rt, struct http_req *req);
 

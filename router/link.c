@@ -191,6 +191,8 @@ void link_send_prefill(void *router, struct request *r)
 		.choice = r->choice,
 		.has_prompt_logprobs = request_wants_scores(r),
 		.prompt_logprobs = r->score_top,
+		.has_trace = r->trace[0] != 0,
+		.trace = bytes_of_str(r->trace),
 	};
 
 	log_debug("prefill req=%s seq=%llu attempt=%u to=%s tokens=%u", r->id,
@@ -239,6 +241,8 @@ void link_send_adopt(void *router, struct request *r)
 		.has_prompt = r->draw.repetition != 0 && r->draw.repetition != 1,
 		.prompt = {(const uint8_t *)r->ids, r->n_prompt * sizeof(*r->ids)},
 		.draw = r->draw,
+		.has_trace = r->trace[0] != 0,
+		.trace = bytes_of_str(r->trace),
 	};
 
 	if (r->stop != NULL && r->stop->n > 0) {

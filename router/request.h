@@ -128,7 +128,8 @@ struct request {
 	uint64_t seq;     /* never 0 */
 	uint32_t attempt; /* from 1; another one whenever a worker may know the last */
 	enum request_state state;
-	char id[130]; /* of the HTTP request, for logs */
+	char id[130];   /* of the HTTP request, for logs */
+	char trace[33]; /* of the client's trace, for logs; "": none */
 
 	/* asked for; fixed once QUEUED */
 	uint32_t *ids; /* the prompt, then what was generated; mem_take */

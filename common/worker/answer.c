@@ -5,10 +5,20 @@
 #include "common/base/log.h"
 #include "common/worker/worker.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #define TEXT_BYTES 320
+
+void answer_trace(struct wire_request r, struct bytes trace)
+{
+	char text[33] = {0};
+
+	for (size_t i = 0; i < MIN(trace.len, sizeof(text) - 1); i++)
+		text[i] = (char)(isxdigit(trace.at[i]) ? trace.at[i] : '?');
+	log_info("trace " REQ_FMT " trace=%s", REQ_ARG(r), text);
+}
 
 void answer_rejected(struct worker *w, struct wire_request r, enum wire_reject reason,
 	bool later, const char *fmt, ...)

@@ -16,6 +16,8 @@
 #define REQ_MEMBERS(r) .router = (r).router, .seq = (r).seq, .attempt = (r).attempt
 
 struct worker;
+/* A line that says which trace of a client the request belongs to. */
+void answer_trace(struct wire_request r, struct bytes trace);
 /* Leaves no tombstone: the same attempt may be offered again. later: the router should
  * try again, here or elsewhere. */
 void answer_rejected(struct worker *w, struct wire_request r, enum wire_reject reason,

@@ -137,6 +137,23 @@ def test_every_origin_or_none(build, runtime):
         r.close()
 
 
+def test_a_clients_trace_is_in_the_logs_of_all_who_worked_for_it(build, tmp_path):
+    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    with Cluster(tmp_path, build) as c:
+        def ask(parent):
+            r = c.post("/v1/chat/completions", chat_body(CONVERSATIONS[0]), headers={"traceparent": parent})
+            assert r.status == 200
+            return c.outcome(r.headers["X-Request-Id"])["trace"]
+
+        assert ask(f"00-{trace}-{span}-01") == trace
+        for name in ("p0", "d0"):
+            wait_for(lambda: f" trace={trace}" in c.log(name), 10)  # noqa: B023
+        assert ask(f"cc-{trace[::-1]}-{span}-01-what-comes-later") == trace[::-1]
+        for bad in ("", "00", f"00-{trace}-{span}-01-x", f"ff-{trace}-{span}-01", f"00-{trace.upper()}-{span}-01",
+                    f"00-{'0' * 32}-{span}-01", f"00-{trace}-{'0' * 16}-01", f"00-{trace}-{span}x01", "x" * 5000):
+            assert ask(bad) == "-", bad
+
+
 def test_a_cluster_with_keys_streams_to_those_who_show_one(build, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("sk-one\n")

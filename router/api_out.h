@@ -5,6 +5,7 @@
 #define ROUTER_API_OUT_H
 #include "common/base/bytes.h"
 #include "router/api.h"
+#include "router/parts.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,7 +36,8 @@ struct out_head {
 #define OUT_ID_BYTES 48u
 void out_id_make(char id[OUT_ID_BYTES], const char *prefix);
 
-enum out_finish { ANSWER_OPEN, ANSWER_STOP, ANSWER_LENGTH };
+/* ANSWER_CALLS: the model ended the answer, and it has complete calls. */
+enum out_finish { ANSWER_OPEN, ANSWER_STOP, ANSWER_LENGTH, ANSWER_CALLS };
 
 struct out_usage {
 	uint64_t prompt_tokens;
@@ -55,8 +57,10 @@ struct out_stop {
 /* One finished choice of a whole answer. */
 struct out_choice {
 	uint32_t index;
-	struct bytes content;   /* chat: at = NULL is null. completion: the text */
-	struct bytes reasoning; /* chat: at = NULL: members absent */
+	struct bytes content;         /* chat: at = NULL is null. completion: the text */
+	struct bytes reasoning;       /* chat: at = NULL: members absent */
+	const struct out_call *calls; /* n_calls; the last one may be incomplete */
+	size_t n_calls;
 	enum out_finish finish;
 	struct out_stop stop;
 	/* JSON (out_logprobs.h). at = NULL: null, and no member for those of the prompt.

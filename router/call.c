@@ -228,6 +228,7 @@ static void end(struct served *s)
 			request_cancel(c->r);
 		if (c->has_out)
 			output_release(&c->out);
+		parts_release(&c->parts);
 		logprobs_release(&c->logprobs);
 		mem_give(c->ids.v);
 	}

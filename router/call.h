@@ -32,6 +32,7 @@ struct choice {
 	struct choice_ids ids;
 	enum request_finish finish;
 	struct output out;
+	struct parts parts; /* of has_out */
 	/* facts, copied when its request ends */
 	uint32_t n_prompt, n_generated;
 	uint64_t first_ns, last_ns;
@@ -92,8 +93,10 @@ MUST_CHECK bool call_ids_add(struct choice *c, uint32_t token);
 void call_ids_next(struct choice *c, struct out_ids *out);
 
 /* call_write.c: how the answer looks. */
-/* Text of a stream that is there and not written. */
-void call_write_text(struct call *call, struct choice *c);
+/* What the text says so far, into c->parts. */
+void call_take_parts(struct choice *c);
+/* Parts of a stream that are there and not written. */
+void call_write_parts(struct call *call, struct choice *c);
 /* The choice has ended; with the last one the answer is complete. */
 void call_write_end(struct call *call, struct choice *c);
 /* Something did not fit into its bounds; the call then fails. */

@@ -43,8 +43,9 @@ static void begin_output(struct call *call, struct choice *c, const struct reque
 	size_t tokens = r->max_tokens + (call->gen.echo ? (size_t)r->n_prompt : 0);
 	size_t bytes = tokens * TEXT_BYTES_PER_TOKEN;
 
-	output_init(&c->out, call->rt->tokenizer, r->mode, r->stop,
-		MIN(MAX(bytes, TEXT_BYTES_MIN), TEXT_BYTES_MAX));
+	bytes = MIN(MAX(bytes, TEXT_BYTES_MIN), TEXT_BYTES_MAX);
+	output_init(&c->out, call->rt->tokenizer, r->mode, r->stop, bytes);
+	parts_init(&c->parts, bytes);
 	c->out.n_unread = (uint32_t)r->draw.min_tokens;
 	c->out.keep_stop = call->gen.keep_stop;
 	if (call->gen.show_special)
@@ -116,10 +117,11 @@ bool call_deliver(void *router, struct request *r, const struct request_token *t
 		note_stop(c, token->token);
 	if ((!token->ends || call->gen.keep_stop) && c->hit < 0)
 		c->hit = output_feed(&c->out, token->token);
+	call_take_parts(c);
 	if (call_is_full(call))
 		call_fail_size(call);
 	else if (call->stream)
-		call_write_text(call, c);
+		call_write_parts(call, c);
 	return c->hit >= 0;
 }
 

@@ -103,32 +103,33 @@ static void write_first(struct call *call, const struct choice *c, struct out_he
 	head->ids.prompt = NULL;
 }
 
-static void write_delta(
-	struct call *call, struct choice *c, bool reasoning, struct sink *text)
+static void write_delta(struct call *call, struct choice *c, const struct out_part *part)
 {
 	struct out_usage usage;
 	struct out_head head = head_of(call, usage_each(call, &usage));
 	struct sink logprobs;
 
-	if (reasoning && call->gen.hide_reasoning)
-		sink_reset(text);
-	if (text->len == 0)
+	if (part->kind == PART_REASONING && call->gen.hide_reasoning)
 		return;
 	sink_init(&logprobs, LOGPROBS_BYTES_MAX);
-	head.logprobs = logprobs_of(call, c, &logprobs);
-	call_ids_next(c, &head.ids);
+	/* Of the end of a call a dialect may say nothing: nothing goes out with it. */
+	if (part->kind != PART_CALL_END) {
+		head.logprobs = logprobs_of(call, c, &logprobs);
+		call_ids_next(c, &head.ids);
+	}
 	write_first(call, c, &head);
-	call->format->delta(&call->piece, &head, c->index, reasoning, sink_bytes(text));
+	call->format->delta(&call->piece, &head, c->index, part);
 	c->began = true;
 	call->piece.full |= logprobs.full;
 	flush_piece(call);
 	sink_release(&logprobs);
-	sink_reset(text);
 }
 
 static enum out_finish finish_of(const struct choice *c)
 {
-	return c->finish == REQUEST_LENGTH ? ANSWER_LENGTH : ANSWER_STOP;
+	if (c->finish == REQUEST_LENGTH)
+		return ANSWER_LENGTH;
+	return c->hit < 0 && c->parts.n_complete > 0 ? ANSWER_CALLS : ANSWER_STOP;
 }
 
 static struct out_stop stop_of(const struct call *call, const struct choice *c)
@@ -190,7 +191,8 @@ bool call_is_full(const struct call *call)
 	for (uint32_t i = 0; i < call->n; i++)
 		if (call->choices[i].has_out &&
 			(call->choices[i].out.reasoning.full ||
-				call->choices[i].out.content.full))
+				call->choices[i].out.content.full ||
+				parts_full(&call->choices[i].parts)))
 			return true;
 	return call->piece.full;
 }
@@ -209,7 +211,8 @@ static struct bytes text_of(const struct sink *s)
 	return s->len > 0 ? sink_bytes(s) : BYTES_STR("");
 }
 
-/* Cut off before </think>: everything is reasoning and there is no content. */
+/* Cut off before </think>: everything is reasoning and there is no content; nor is there
+ * beside calls without a word. */
 static struct out_choice choice_of(const struct call *call, const struct choice *c)
 {
 	bool thought = c->has_out && c->out.mode == OUTPUT_REASONING;
@@ -220,10 +223,12 @@ static struct out_choice choice_of(const struct call *call, const struct choice 
 
 	if (!c->has_out)
 		return o;
-	o.content = text_of(&c->out.content);
+	o.calls = c->parts.calls;
+	o.n_calls = c->parts.n_calls;
+	o.content = text_of(&c->parts.content);
 	if (thought && !call->gen.hide_reasoning)
-		o.reasoning = text_of(&c->out.reasoning);
-	if (thought && c->out.thinking)
+		o.reasoning = text_of(&c->parts.reasoning);
+	if ((thought && c->out.thinking) || (o.n_calls > 0 && c->parts.content.len == 0))
 		o.content = (struct bytes){NULL, 0};
 	return o;
 }
@@ -317,23 +322,42 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry)
 
 /* ---- one choice ---- */
 
-void call_write_text(struct call *call, struct choice *c)
+static void take_text(struct parts *p, enum part_kind kind, struct sink *text)
 {
-	write_delta(call, c, true, &c->out.reasoning);
-	if (!call->answered)
-		write_delta(call, c, false, &c->out.content);
+	p->full |= text->full;
+	if (!text->full)
+		parts_text(p, kind, sink_bytes(text));
+	sink_reset(text);
+}
+
+void call_take_parts(struct choice *c)
+{
+	take_text(&c->parts, PART_REASONING, &c->out.reasoning);
+	take_text(&c->parts, PART_CONTENT, &c->out.content);
+}
+
+void call_write_parts(struct call *call, struct choice *c)
+{
+	for (uint32_t i = 0; i < c->parts.n && !call->answered; i++) {
+		struct out_part part = parts_get(&c->parts, i);
+
+		write_delta(call, c, &part);
+	}
+	parts_told(&c->parts);
 }
 
 void call_write_end(struct call *call, struct choice *c)
 {
 	if (c->has_out && c->hit < 0)
 		output_finish(&c->out);
+	if (c->has_out)
+		call_take_parts(c);
 	if (call_is_full(call)) {
 		call_fail_size(call);
 		return;
 	}
 	if (call->stream && c->has_out)
-		call_write_text(call, c);
+		call_write_parts(call, c);
 	if (call->stream && !call->answered)
 		write_finish(call, c);
 	if (call->answered || ++call->n_ended < call->n)

@@ -19,12 +19,12 @@ struct answer_format {
 		const struct out_choice *choices, size_t n,
 		const struct out_usage *usage);
 
-	/* Each one or more whole events: append any number to one sink. A stream is, per
-	 * choice: first (before all else of it; NULL: the dialect has none), deltas,
-	 * finish; then usage if asked for; then done. */
+	/* Each one or more whole events, or none: append to one sink. A stream is, per
+	 * choice: first (before all else of it; NULL: the dialect has none), a delta for
+	 * each part (parts.h), finish; then usage if asked for; then done. */
 	void (*first)(struct sink *out, const struct out_head *head, uint32_t index);
 	void (*delta)(struct sink *out, const struct out_head *head, uint32_t index,
-		bool reasoning, struct bytes text);
+		const struct out_part *part);
 	void (*finish)(struct sink *out, const struct out_head *head, uint32_t index,
 		enum out_finish finish, struct out_stop stop);
 	void (*usage)(struct sink *out, const struct out_head *head,

@@ -11,6 +11,42 @@ static void put_reasoning(struct json_out *w, struct bytes text)
 	json_add_bytes(w, "reasoning_content", text);
 }
 
+static void put_function(struct json_out *w, struct bytes name, struct bytes arguments)
+{
+	json_name(w, "function");
+	json_open(w, '{');
+	if (name.at != NULL)
+		json_add_bytes(w, "name", name);
+	json_add_bytes(w, "arguments", arguments);
+	json_close(w);
+}
+
+/* id, type and name stand in a call's first piece only: clients join what is repeated. */
+static void put_call(struct json_out *w, const uint32_t *index,
+	const struct out_call *call, struct bytes arguments)
+{
+	json_open(w, '{');
+	if (index != NULL)
+		json_add_u64(w, "index", *index);
+	if (call != NULL) {
+		json_add_text(w, "id", call->id);
+		json_add_text(w, "type", "function");
+	}
+	put_function(w, call != NULL ? call->name : (struct bytes){NULL, 0}, arguments);
+	json_close(w);
+}
+
+static void put_calls(struct json_out *w, const struct out_choice *c)
+{
+	if (c->n_calls == 0)
+		return;
+	json_name(w, "tool_calls");
+	json_open(w, '[');
+	for (size_t i = 0; i < c->n_calls; i++)
+		put_call(w, NULL, &c->calls[i], sink_bytes(&c->calls[i].arguments));
+	json_close(w);
+}
+
 static void put_choice(struct json_out *w, const struct out_choice *c)
 {
 	json_open(w, '{');
@@ -24,6 +60,7 @@ static void put_choice(struct json_out *w, const struct out_choice *c)
 		json_add_null(w, "content");
 	if (c->reasoning.at != NULL)
 		put_reasoning(w, c->reasoning);
+	put_calls(w, c);
 	json_close(w);
 	openai_finish(w, c->logprobs, c->finish);
 	openai_stop(w, c->stop);
@@ -79,16 +116,31 @@ static void first(struct sink *out, const struct out_head *head, uint32_t index)
 	close_delta(&w, head);
 }
 
+static void put_call_delta(struct json_out *w, const struct out_part *part)
+{
+	bool begins = part->kind == PART_CALL;
+
+	json_name(w, "tool_calls");
+	json_open(w, '[');
+	put_call(w, &part->index, begins ? part->call : NULL,
+		begins ? BYTES_STR("") : part->text);
+	json_close(w);
+}
+
 static void delta(struct sink *out, const struct out_head *head, uint32_t index,
-	bool reasoning, struct bytes text)
+	const struct out_part *part)
 {
 	struct json_out w;
 
+	if (part->kind == PART_CALL_END)
+		return;
 	open_delta(&w, out, head, index);
-	if (reasoning)
-		put_reasoning(&w, text);
+	if (part->kind == PART_REASONING)
+		put_reasoning(&w, part->text);
+	else if (part->kind == PART_CONTENT)
+		json_add_bytes(&w, "content", part->text);
 	else
-		json_add_bytes(&w, "content", text);
+		put_call_delta(&w, part);
 	close_delta(&w, head);
 }
 

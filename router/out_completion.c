@@ -42,15 +42,14 @@ static void whole(struct sink *out, const struct out_head *head,
 	json_close(&w);
 }
 
-/* No template splits a completion: nothing of it is reasoning. */
+/* No template splits a completion: all of it is content. */
 static void delta(struct sink *out, const struct out_head *head, uint32_t index,
-	bool reasoning, struct bytes text)
+	const struct out_part *part)
 {
 	struct json_out w;
 
-	(void)reasoning;
 	openai_begin(&w, out, head, OBJECT);
-	open_choice(&w, index, text, head->logprobs, ANSWER_OPEN);
+	open_choice(&w, index, part->text, head->logprobs, ANSWER_OPEN);
 	put_ids(&w, &head->ids);
 	json_close(&w);
 	openai_end(&w, head->usage, NULL);

@@ -74,6 +74,7 @@ void openai_finish(struct json_out *w, struct bytes logprobs, enum out_finish fi
 		[ANSWER_OPEN] = NULL,
 		[ANSWER_STOP] = "stop",
 		[ANSWER_LENGTH] = "length",
+		[ANSWER_CALLS] = "tool_calls",
 	};
 
 	put_json(w, "logprobs", logprobs);

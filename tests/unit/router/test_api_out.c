@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,7 @@ static const struct out_usage usage = {10, 5, 3, 2};
 	"'id':'chatcmpl-1','object':'" object "','created':1700000000,"                  \
 	"'model':'m\\\"x','system_fingerprint':null"
 #define CHUNK(choices)      "{" HEAD("chat.completion.chunk") ",'choices':[" choices "]}"
+#define PART(k, t)          (&(struct out_part){.kind = (k), .text = BYTES_STR(t)})
 #define TEXT_CHUNK(choices) "{" HEAD("text_completion") ",'choices':[" choices "]}"
 
 static void a_chat_answer_has_its_members(void **state)
@@ -117,11 +119,11 @@ static void a_chat_stream_has_its_chunks(void **state)
 	format_chat.first(&s, &head, 0);
 	check_event(&s, CHUNK("{'index':0,'delta':{'role':'assistant','content':''},"
 			      "'logprobs':null,'finish_reason':null}"));
-	format_chat.delta(&s, &head, 0, true, BYTES_STR("th\nink"));
+	format_chat.delta(&s, &head, 0, PART(PART_REASONING, "th\nink"));
 	check_event(&s, CHUNK("{'index':0,'delta':{'reasoning':'th\\nink',"
 			      "'reasoning_content':'th\\nink'},'logprobs':null,"
 			      "'finish_reason':null}"));
-	format_chat.delta(&s, &head, 3, false, BYTES_STR("x"));
+	format_chat.delta(&s, &head, 3, PART(PART_CONTENT, "x"));
 	check_event(&s, CHUNK("{'index':3,'delta':{'content':'x'},'logprobs':null,"
 			      "'finish_reason':null}"));
 	format_chat.finish(
@@ -131,7 +133,7 @@ static void a_chat_stream_has_its_chunks(void **state)
 	format_chat.usage(&s, &head, &usage);
 	check_event(&s, "{" HEAD("chat.completion.chunk") ",'choices':[]," USAGE "}");
 	each.usage = &usage;
-	format_chat.delta(&s, &each, 0, false, BYTES_STR("x"));
+	format_chat.delta(&s, &each, 0, PART(PART_CONTENT, "x"));
 	check_event(&s,
 		"{" HEAD("chat.completion.chunk") ",'choices':[{'index':0,'delta':"
 						  "{'content':'x'},'logprobs':null,'"
@@ -141,6 +143,68 @@ static void a_chat_stream_has_its_chunks(void **state)
 	sink_reset(&s);
 	out_sse_keepalive(&s);
 	assert_string_equal(sink_cstr(&s), ":\n\n");
+	sink_release(&s);
+}
+
+/* A call's id, type and name stand in its first chunk alone; its end is no chunk. */
+static void a_call_is_told_in_pieces_and_whole(void **state)
+{
+	struct parts p;
+	struct sink s;
+	char want[1024];
+
+	(void)state;
+	sink_init(&s, 1 << 16);
+	parts_init(&p, 1 << 10);
+	parts_text(&p, PART_CONTENT, BYTES_STR("so:"));
+	parts_call(&p, BYTES_STR("f"));
+	parts_arguments(&p, BYTES_STR("{\"a\":"));
+	parts_arguments(&p, BYTES_STR("12"));
+	parts_told(&p);
+	parts_arguments(&p, BYTES_STR("3}"));
+	parts_call_end(&p);
+	parts_call(&p, BYTES_STR("g"));
+	assert_int_equal(p.n, 3);
+	assert_int_equal(p.n_complete, 1);
+	assert_false(parts_full(&p));
+	for (uint32_t i = 0; i < p.n; i++) {
+		struct out_part part = parts_get(&p, i);
+		size_t before = s.len;
+
+		format_chat.delta(&s, &head, 0, &part);
+		if (part.kind == PART_CALL_END)
+			assert_int_equal(s.len, before);
+		else if (part.kind == PART_ARGUMENTS)
+			check_event(&s, CHUNK("{'index':0,'delta':{'tool_calls':[{'index'"
+					      ":0,'function':{'arguments':'3}'}}]},"
+					      "'logprobs':null,'finish_reason':null}"));
+	}
+	assert_memory_equal(p.calls[1].id, "call_", 5);
+	assert_int_equal(strlen(p.calls[1].id), 29);
+	assert_string_not_equal(p.calls[0].id, p.calls[1].id);
+	snprintf(want, sizeof(want),
+		CHUNK("{'index':0,'delta':{'tool_calls':[{'index':1,'id':'%s','type':"
+		      "'function','function':{'name':'g','arguments':''}}]},'logprobs':"
+		      "null,'finish_reason':null}"),
+		p.calls[1].id);
+	check_event(&s, want);
+	format_chat.whole(&s, &head,
+		&(struct out_choice){.calls = p.calls,
+			.n_calls = 1,
+			.finish = ANSWER_CALLS,
+			.stop = OUT_STOP_NONE},
+		1, &usage);
+	snprintf(want, sizeof(want),
+		"{" HEAD(
+			"chat.completion") ",'choices':[{'index':0,'message':{'role':"
+					   "'assistant','content':null,'tool_calls':[{"
+					   "'id':'%s','type':'function','function':{"
+					   "'name':'f','arguments':'{\\\"a\\\":123}'}}]},"
+					   "'logprobs':null,'finish_reason':'tool_calls'"
+					   ",'stop_reason':null}]," USAGE "}",
+		p.calls[0].id);
+	check_whole(&s, want);
+	parts_release(&p);
 	sink_release(&s);
 }
 
@@ -159,7 +223,7 @@ static void a_completion_has_its_members(void **state)
 						    "'logprobs':null,'finish_reason':'"
 						    "length','stop_reason':null}]"
 						    "," USAGE "}");
-	format_completion.delta(&s, &head, 1, false, BYTES_STR("b"));
+	format_completion.delta(&s, &head, 1, PART(PART_CONTENT, "b"));
 	check_event(&s, TEXT_CHUNK("{'index':1,'text':'b','logprobs':null,"
 				   "'finish_reason':null}"));
 	format_completion.finish(&s, &head, 1, ANSWER_STOP, OUT_STOP_NONE);
@@ -306,7 +370,7 @@ static void an_answer_that_does_not_fit_is_marked(void **state)
 
 	(void)state;
 	sink_init(&s, 100);
-	format_chat.delta(&s, &head, 0, false, BYTES_STR("x"));
+	format_chat.delta(&s, &head, 0, PART(PART_CONTENT, "x"));
 	assert_true(s.full);
 	sink_release(&s);
 }
@@ -343,6 +407,7 @@ int main(void)
 		cmocka_unit_test(a_path_leads_to_its_dialect),
 		cmocka_unit_test(a_chat_answer_has_its_members),
 		cmocka_unit_test(a_chat_stream_has_its_chunks),
+		cmocka_unit_test(a_call_is_told_in_pieces_and_whole),
 		cmocka_unit_test(a_completion_has_its_members),
 		cmocka_unit_test(errors_have_openais_shape),
 		cmocka_unit_test(models_and_tokens_have_their_members),

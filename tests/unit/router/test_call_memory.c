@@ -204,6 +204,7 @@ static int setup(void **state)
 
 	log_level_set(LOG_ERROR);
 	x->conf = (struct router_conf){.id = "r0",
+		.cors_origin = "",
 		.max_queued = 64,
 		.lost_ms = 4000,
 		.keepalive_s = 60,

@@ -150,7 +150,11 @@ static bool never(const struct json *v)
 static const struct api_field fields[] = {
 	/* input */
 	DONE("model", C | P, O | V | G | L, STRING),
-	DONE("messages", C, O | V | G | L, "\"type\":\"array\",\"minItems\":1,\"items\":{" OBJECT "}"),
+	DONE("messages", C, O | V | G | L, "\"type\":\"array\",\"minItems\":1,\"items\":{" OBJECT
+		",\"required\":[\"role\",\"content\"],\"properties\":{\"role\":{\"enum\":[\"system\","
+		"\"developer\",\"user\",\"assistant\",\"tool\"]},\"content\":{\"anyOf\":[{" STRING "},"
+		"{\"type\":\"array\",\"items\":{" OBJECT ",\"required\":[\"type\",\"text\"],\"properties\":{"
+		"\"type\":{\"const\":\"text\"},\"text\":{" STRING "}}}}]}}}"),
 	DONE("prompt", P, O | V | G | L, "\"anyOf\":[{" STRING ",\"minLength\":1},{" STRINGS
 		",\"minItems\":1},{" IDS ",\"minItems\":1},{\"type\":\"array\",\"minItems\":1,"
 		"\"items\":{" IDS ",\"minItems\":1}}]"),

@@ -5,6 +5,11 @@
 
 static const struct answer_format *const formats[] = {&format_chat, &format_completion};
 
+const struct answer_format *format_at(size_t i)
+{
+	return i < COUNT(formats) ? formats[i] : NULL;
+}
+
 const struct answer_format *format_of(const char *path)
 {
 	for (size_t i = 0; i < COUNT(formats); i++)

@@ -42,6 +42,8 @@ struct answer_format {
 
 extern const struct answer_format format_chat, format_completion;
 
+/* One after the other; NULL behind the last. */
+const struct answer_format *format_at(size_t i);
 /* The dialect of a path, or NULL. */
 const struct answer_format *format_of(const char *path);
 /* An error in the shape that clients of the path read: the dialect's for its path and all

@@ -52,6 +52,14 @@ static bool is_one_of(const char *path, const char *const *paths, size_t n)
 	return false;
 }
 
+const char *probe_path(size_t i)
+{
+	if (i < COUNT(live_paths))
+		return live_paths[i];
+	i -= COUNT(live_paths);
+	return i < COUNT(ready_paths) ? ready_paths[i] : NULL;
+}
+
 bool probe_answer(const char *path, enum probe_state state, bool live,
 	unsigned *http_code, struct bytes *body)
 {

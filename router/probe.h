@@ -28,6 +28,8 @@ void probe_set(struct probe *p, enum probe_state state);
 void probe_beat(struct probe *p);
 void probe_stuck_after(struct probe *p, uint32_t stuck_ms);
 
+/* Paths of probes, one after the other; NULL behind the last. */
+const char *probe_path(size_t i);
 /* The answer to a probe path, for the main port too: false when path is none. *http_code
  * and *body (static JSON) are set. live: whether the serving loop runs. */
 bool probe_answer(const char *path, enum probe_state state, bool live,

@@ -59,6 +59,7 @@ struct router {
 	struct probe *probe;       /* NULL: off */
 	struct template *template; /* NULL: the model has none */
 	struct tokenizer *tokenizer;
+	char *tokenizer_info; /* the answer of /tokenizer_info */
 	const uint32_t *eos;
 	size_t n_eos;
 

@@ -3,133 +3,64 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/mem.h"
-#include "router/api_out.h"
 #include "router/call.h"
-#include "router/dispatch.h"
 #include "router/entry.h"
+#include "router/info.h"
+#include "router/openapi.h"
 #include "router/page.h"
 #include "router/tok_call.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define METRICS_BYTES_MAX (8u << 20)
-#define MODELS_PREFIX     "/v1/models/"
-
-/* ---- small answers ---- */
-
-static struct out_model model_at(const struct router *rt, const char *name)
-{
-	return (struct out_model){
-		.id = name, .created = rt->begun_unix_s, .len_max = router_len_max(rt)};
-}
-
-static void models(struct router *rt, struct http_req *req)
-{
-	struct out_model all[ROUTER_NAMES_MAX];
-	struct sink out;
-
-	for (uint32_t i = 0; i < rt->n_names; i++)
-		all[i] = model_at(rt, rt->name[i]);
-	sink_init(&out, 1u << 20);
-	out_models(&out, all, rt->n_names);
-	reply_json(req, 200, &out);
-	sink_release(&out);
-}
-
-static void one_model(struct router *rt, struct http_req *req)
-{
-	const char *asked = http_path(req) + strlen(MODELS_PREFIX);
-	const char *name = router_model_name(rt, asked);
-	struct out_model model;
-	struct api_error e;
-	struct sink out;
-
-	if (name == NULL) {
-		api_error_set(&e, 404, "model_not_found", "model",
-			"The model `%.200s` does not exist.", asked);
-		reply_error(rt, req, &e, false);
-		return;
-	}
-	model = model_at(rt, name);
-	sink_init(&out, 1u << 16);
-	out_model(&out, &model);
-	reply_json(req, 200, &out);
-	sink_release(&out);
-}
-
-static void version(struct router *rt, struct http_req *req)
-{
-	(void)rt;
-	http_respond(req, 200, "application/json",
-		BYTES_STR("{\"version\":\"" BATON_VERSION "\"}"));
-}
-
-static void ping(struct router *rt, struct http_req *req)
-{
-	(void)rt;
-	http_respond(req, 200, "application/json", BYTES_STR("{}"));
-}
-
-static void metrics(struct router *rt, struct http_req *req)
-{
-	struct metrics_scene scene = {
-		.metrics = &rt->metrics,
-		.fleet = rt->fleet,
-		.requests = &rt->requests,
-		.model = rt->name[0],
-		.router = rt->conf->id,
-		.connections = http_connections(rt->http),
-		.open_requests = http_requests(rt->http) - 1,
-		.memory_bytes = mem_taken(),
-		.draining = rt->draining,
-		.socket_lost = rt->socket_lost,
-	};
-	struct api_error e;
-	struct sink out;
-
-	if (rt->template != NULL) {
-		scene.template_children = template_alive(rt->template);
-		scene.template_restarts = template_restarts(rt->template);
-	}
-	rt->metrics.counter[COUNTER_replays] = rt->requests.replays;
-	rt->metrics.counter[COUNTER_breaches] = rt->requests.breaches;
-	rt->metrics.counter[COUNTER_log_dropped] = log_dropped();
-	sink_init(&out, METRICS_BYTES_MAX);
-	metrics_text(&scene, &out);
-	if (out.full) {
-		api_error_set(&e, 500, "overloaded", NULL, "No memory for the metrics.");
-		reply_error(rt, req, &e, false);
-	} else {
-		http_respond(req, 200, "text/plain; version=0.0.4; charset=utf-8",
-			sink_bytes(&out));
-	}
-	sink_release(&out);
-}
-
 /* ---- the table; the paths of dialects stand in their rows (format.h) ---- */
 
-enum method { M_GET, M_POST };
+#define GET(at, does, answers, says)                                                     \
+	{                                                                                \
+		.path = (at), .fn = (does), .answer = (answers), .about = (says)         \
+	}
+/* Without a key, as probes are. */
+#define OPEN(at, does, answers, says)                                                    \
+	{                                                                                \
+		.path = (at), .fn = (does), .answer = (answers), .about = (says),        \
+		.open = true                                                             \
+	}
+#define POST(at, does, asks, answers, says)                                              \
+	{                                                                                \
+		.path = (at), .fn = (does), .method = ROUTE_POST, .body = (asks),        \
+		.answer = (answers), .about = (says)                                     \
+	}
 
-static const struct route {
-	const char *path; /* "/" at the end of more: all that begins so */
-	enum method method;
-	void (*fn)(struct router *rt, struct http_req *req);
-	bool open; /* without a key, as probes are */
-} routes[] = {
-	{"/v1/models", M_GET, models, false},
-	{MODELS_PREFIX, M_GET, one_model, false},
-	{"/tokenize", M_POST, tok_call_tokenize, false},
-	{"/v1/tokenize", M_POST, tok_call_tokenize, false},
-	{"/detokenize", M_POST, tok_call_detokenize, false},
-	{"/v1/detokenize", M_POST, tok_call_detokenize, false},
-	{"/metrics", M_GET, metrics, true},
-	{"/", M_GET, page_answer, true},
-	{"/status", M_GET, page_status, false},
-	{"/version", M_GET, version, true},
-	{"/ping", M_GET, ping, true},
+static const struct route routes[] = {
+	GET("/v1/models", info_models, "Models", "the served names"),
+	GET(INFO_MODELS_PREFIX, info_model, "Model", "one served name"),
+	POST("/tokenize", tok_call_tokenize, "TokenizeRequest", "Tokens",
+		"a text to ids"),
+	POST("/v1/tokenize", tok_call_tokenize, "TokenizeRequest", "Tokens",
+		"a text to ids"),
+	POST("/detokenize", tok_call_detokenize, "DetokenizeRequest", "Text",
+		"ids to a text"),
+	POST("/v1/detokenize", tok_call_detokenize, "DetokenizeRequest", "Text",
+		"ids to a text"),
+	GET("/load", info_load, "Load", "how much is asked of the workers"),
+	GET("/server_info", info_server, "ServerInfo", "what serves"),
+	GET("/get_server_info", info_server, "ServerInfo", "what serves"),
+	GET("/tokenizer_info", info_tokenizer, "TokenizerInfo",
+		"special tokens and the chat template"),
+	GET("/openapi.json", openapi_answer, "Object", "this document"),
+	GET("/status", page_status, "Object",
+		"workers and queue, as batonctl shows them"),
+	OPEN("/metrics", info_metrics, "", "numbers for Prometheus"),
+	OPEN("/", page_answer, "", "a page with the cluster and a chat"),
+	OPEN("/version", info_version, "Version", "version of the router"),
+	OPEN("/ping", info_ping, "Object", "nothing"),
 };
+
+const struct route *routes_all(size_t *n)
+{
+	*n = COUNT(routes);
+	return routes;
+}
 
 static bool matches(const struct route *r, const char *path)
 {
@@ -140,16 +71,17 @@ static bool matches(const struct route *r, const char *path)
 	return strcmp(path, r->path) == 0;
 }
 
-static bool allowed(enum method method, const char *sent)
+static bool allowed(enum route_method method, const char *sent)
 {
-	if (method == M_POST)
+	if (method == ROUTE_POST)
 		return strcmp(sent, "POST") == 0;
 	return strcmp(sent, "GET") == 0 || strcmp(sent, "HEAD") == 0;
 }
 
-static void refuse_method(struct router *rt, struct http_req *req, enum method method)
+static void refuse_method(
+	struct router *rt, struct http_req *req, enum route_method method)
 {
-	const char *allow = method == M_POST ? "POST" : "GET, HEAD";
+	const char *allow = method == ROUTE_POST ? "POST" : "GET, HEAD";
 	struct api_error e;
 
 	api_error_set(&e, 405, "method_not_allowed", NULL, "%.100s is served by %s only.",
@@ -166,8 +98,8 @@ static bool answer_probe(struct router *rt, struct http_req *req)
 
 	if (!probe_answer(http_path(req), router_readiness(rt), true, &code, &body))
 		return false;
-	if (!allowed(M_GET, http_method(req)))
-		refuse_method(rt, req, M_GET);
+	if (!allowed(ROUTE_GET, http_method(req)))
+		refuse_method(rt, req, ROUTE_GET);
 	else
 		http_respond(req, code, "application/json", body);
 	return true;
@@ -203,10 +135,10 @@ static void on_request(void *ctx, struct http_req *req)
 	if (entry_preflight(rt, req) || answer_probe(rt, req))
 		return;
 	if (format != NULL) {
-		if (allowed(M_POST, http_method(req)))
+		if (allowed(ROUTE_POST, http_method(req)))
 			call_begin(rt, req, format);
 		else
-			refuse_method(rt, req, M_POST);
+			refuse_method(rt, req, ROUTE_POST);
 		return;
 	}
 	if (route != NULL) {

@@ -14,6 +14,7 @@
 #include "router/control.h"
 #include "router/dispatch.h"
 #include "router/entry.h"
+#include "router/info.h"
 #include "router/link.h"
 #include "router/prepare.h"
 #include "router/routes.h"
@@ -209,6 +210,9 @@ static status start_model(struct router *rt, struct err *err)
 	if (st != ST_OK)
 		return st;
 	rt->eos = tokenizer_eos(rt->tokenizer, &rt->n_eos);
+	st = info_tokenizer_open(rt, err);
+	if (st != ST_OK)
+		return st;
 	api_defaults_plain(&rt->defaults);
 	if (strcmp(rt->conf->generation_config, "none") == 0)
 		return ST_OK;
@@ -387,6 +391,7 @@ static void stop(struct router *rt)
 	sink_release(&rt->held);
 	mem_free(rt->msg);
 	mem_free(rt->names_text);
+	mem_free(rt->tokenizer_info);
 	if (rt->tokenizer != NULL)
 		tokenizer_destroy(rt->tokenizer);
 }

@@ -157,8 +157,8 @@ extern "C" status wrong_linear_whole_tiles(
 	return k_linear_cuda_plain(stream, &copy, err);
 }
 
-/* The kernel for many rows multiplies its second tile with the rows of the first. Right
- * with 64 rows, wrong with 128. */
+/* The kernel for many rows multiplies its second tile with the rows of the first: a
+ * product_large (kernels/cuda) that is right with 64 rows and wrong with 128. */
 extern "C" void wrong_second_tile_inner(const void *op, char names[KERNEL_NAMES_MAX])
 {
 	bool many = ((const struct op_linear *)op)->n_rows > TILE_ROWS;

@@ -14,17 +14,6 @@ static bool refuse(struct api_error *e, const char *param, const char *text)
 	return false;
 }
 
-static bool parse_penalties(
-	const struct json *object, struct gen_request *req, struct api_error *e)
-{
-	return api_json_f64(object, "presence_penalty", &api_penalty_range,
-		       &req->draw.presence, &req->has_presence, e) &&
-	       api_json_f64(object, "frequency_penalty", &api_penalty_range,
-		       &req->draw.frequency, &req->has_frequency, e) &&
-	       api_json_f64(object, "repetition_penalty", &api_repetition_range,
-		       &req->draw.repetition, &req->has_repetition, e);
-}
-
 /* "17", nothing else. */
 static bool key_id(const char *key, uint32_t *id)
 {
@@ -200,9 +189,9 @@ static bool parse_prompt_logprobs(
 bool api_draw_parse(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e)
 {
-	return parse_penalties(object, req, e) && parse_bias(object, req, e) &&
-	       parse_bad_words(object, req, e) && parse_stop_ids(object, req, e) &&
-	       parse_min_tokens(object, req, e) && parse_choices(object, where, req, e) &&
+	return parse_bias(object, req, e) && parse_bad_words(object, req, e) &&
+	       parse_stop_ids(object, req, e) && parse_min_tokens(object, req, e) &&
+	       parse_choices(object, where, req, e) &&
 	       parse_logprobs(object, where, req, e) &&
 	       parse_prompt_logprobs(object, req, e) &&
 	       (where == API_IN_CHAT ||

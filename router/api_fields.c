@@ -18,12 +18,12 @@ const struct api_int_range api_min_tokens_range = {
 	0, UINT32_MAX, "an integer from 0 to 4294967295"};
 const struct api_int_range api_truncate_range = {
 	-1, INT32_MAX, "-1, or an integer from 1 to 2147483647"};
-const struct api_range api_temperature_range = {0, 2, false, "a number from 0 to 2"};
-const struct api_range api_top_p_range = {
+static const struct api_range temperature_range = {0, 2, false, "a number from 0 to 2"};
+static const struct api_range top_p_range = {
 	0, 1, true, "a number above 0, as a 32-bit float too, and at most 1"};
-const struct api_range api_min_p_range = {0, 1, false, "a number from 0 to 1"};
-const struct api_range api_penalty_range = {-2, 2, false, "a number from -2 to 2"};
-const struct api_range api_repetition_range = {
+static const struct api_range min_p_range = {0, 1, false, "a number from 0 to 1"};
+static const struct api_range penalty_range = {-2, 2, false, "a number from -2 to 2"};
+static const struct api_range repetition_range = {
 	0, 1000000, true, "a number above 0, as a 32-bit float too, and at most 1000000"};
 
 /* ---- values that ask for nothing ---- */
@@ -121,9 +121,13 @@ static bool never(const struct json *v)
 	{                                                                                \
 		ROW(member, in, of), .integer = &(range)                                 \
 	}
-#define NUM(member, in, of, range)                                                       \
+/* Whether it was there: for defaults of the model. 0 instead: absent is zero. */
+#define HAS(to) offsetof(struct gen_request, has_##to)
+#define NUM(member, in, of, range, to, has)                                              \
 	{                                                                                \
-		ROW(member, in, of), .number = &(range)                                  \
+		ROW(member, in, of), .number = &(range),                                 \
+				     .at = offsetof(struct gen_request, draw.to),        \
+				     .has_at = (has)                                     \
 	}
 #define DONE(member, in, of, text)                                                       \
 	{                                                                                \
@@ -176,14 +180,14 @@ static const struct api_field fields[] = {
 	DONE("no_stop_trim", C | P, G, BOOLEAN),
 	DONE("ignore_eos", C | P, V | G | L, BOOLEAN),
 	/* sampling */
-	NUM("temperature", C | P, O | V | G | L, api_temperature_range),
-	NUM("top_p", C | P, O | V | G | L, api_top_p_range),
+	NUM("temperature", C | P, O | V | G | L, temperature_range, temperature, HAS(temperature)),
+	NUM("top_p", C | P, O | V | G | L, top_p_range, top_p, HAS(top_p)),
 	INT("top_k", C | P, V | G | L, api_top_k_range),
-	NUM("min_p", C | P, V | G | L, api_min_p_range),
+	NUM("min_p", C | P, V | G | L, min_p_range, min_p, HAS(min_p)),
 	INT("seed", C | P, O | V | G | L, api_any_range),
-	NUM("presence_penalty", C | P, O | V | G | L, api_penalty_range),
-	NUM("frequency_penalty", C | P, O | V | G | L, api_penalty_range),
-	NUM("repetition_penalty", C | P, V | G, api_repetition_range),
+	NUM("presence_penalty", C | P, O | V | G | L, penalty_range, presence, HAS(presence)),
+	NUM("frequency_penalty", C | P, O | V | G | L, penalty_range, frequency, HAS(frequency)),
+	NUM("repetition_penalty", C | P, V | G, repetition_range, repetition, HAS(repetition)),
 	DONE("logit_bias", C | P, O | V | G | L, OBJECT ",\"maxProperties\":512,"
 		"\"additionalProperties\":{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}"),
 	DONE("bad_words", C | P, V, STRINGS),
@@ -318,6 +322,21 @@ const struct api_field *api_fields(size_t *n)
 {
 	*n = COUNT(fields);
 	return fields;
+}
+
+bool api_fields_numbers(const struct json *object, enum api_where where,
+	struct gen_request *req, struct api_error *e)
+{
+	for (size_t i = 0; i < COUNT(fields); i++) {
+		const struct api_field *f = &fields[i];
+		double *to = (double *)(void *)((char *)req + f->at);
+		bool *has = f->has_at == 0 ? NULL : (bool *)((char *)req + f->has_at);
+
+		if (f->number != NULL && (f->where & where) &&
+			!api_json_f64(object, f->name, f->number, to, has, e))
+			return false;
+	}
+	return true;
 }
 
 static const struct api_field *find_field(const struct json *name, enum api_where where)

@@ -28,17 +28,21 @@ struct api_field {
 	const struct api_int_range *integer;
 	const struct api_range *number;
 	const char *schema;
+	/* number: where in struct gen_request it goes, and whether it was there (0: who
+	 * wants to know?). */
+	size_t at, has_at;
 	/* FIELD_REFUSED: the values that ask for nothing, and what they are in words. */
 	bool (*harmless)(const struct json *v);
 	const char *only;
 };
 
 const struct api_field *api_fields(size_t *n);
+/* Reads every number of the table into *req. */
+MUST_CHECK bool api_fields_numbers(const struct json *object, enum api_where where,
+	struct gen_request *req, struct api_error *e);
 
-/* What members take, for their parsers and for the table. */
+/* What integers take, for their parsers and for the table. */
 extern const struct api_int_range api_max_tokens_range, api_top_k_range, api_any_range,
 	api_choices_range, api_logprobs_range, api_min_tokens_range, api_truncate_range;
-extern const struct api_range api_temperature_range, api_top_p_range, api_min_p_range,
-	api_penalty_range, api_repetition_range;
 
 #endif

@@ -156,12 +156,7 @@ static bool parse_common(const struct json *object, enum api_where where,
 	return api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) &&
 	       api_json_name(object, "model", &req->model, e) &&
 	       parse_limits(object, where, req, e) &&
-	       api_json_f64(object, "temperature", &api_temperature_range,
-		       &req->draw.temperature, &req->has_temperature, e) &&
-	       api_json_f64(object, "top_p", &api_top_p_range, &req->draw.top_p,
-		       &req->has_top_p, e) &&
-	       api_json_f64(object, "min_p", &api_min_p_range, &req->draw.min_p,
-		       &req->has_min_p, e) &&
+	       api_fields_numbers(object, where, req, e) &&
 	       api_json_bool(object, "ignore_eos", &req->ignore_eos, NULL, e) &&
 	       parse_stream(object, req, e) && parse_stop(object, req, e) &&
 	       parse_truncate(object, req, e) && parse_text_form(object, req, e) &&

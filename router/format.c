@@ -3,7 +3,11 @@
 
 #include <string.h>
 
-static const struct answer_format *const formats[] = {&format_chat, &format_completion};
+static const struct answer_format *const formats[] = {
+#define X(name) &format_##name,
+	FORMATS(X)
+#undef X
+};
 
 const struct answer_format *format_at(size_t i)
 {

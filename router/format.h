@@ -1,6 +1,6 @@
 /* One row per API dialect of generated text: its path, its parser, its writers. A dialect
- * is a parser (api_*.c), a file of writers that ends with the row (out_*.c), and its line
- * in format.c; nothing else in the router tells dialects apart. */
+ * is a parser (api_*.c, declared in api.h), a file of writers that ends with the row
+ * (out_*.c), and its line below; nothing else in the router tells dialects apart. */
 #ifndef ROUTER_FORMAT_H
 #define ROUTER_FORMAT_H
 #include "router/api_out.h"
@@ -40,7 +40,13 @@ struct answer_format {
 	void (*error_event)(struct sink *out, const struct api_error *e);
 };
 
-extern const struct answer_format format_chat, format_completion;
+/* A line each. */
+#define FORMATS(X)                                                                       \
+	X(chat)                                                                          \
+	X(completion)
+#define X(name) extern const struct answer_format format_##name;
+FORMATS(X)
+#undef X
 
 /* One after the other; NULL behind the last. */
 const struct answer_format *format_at(size_t i);

@@ -216,6 +216,21 @@ static void log_outcome(struct call *call)
 		call->trace[0] != 0 ? call->trace : "-");
 }
 
+/* What was asked, of a call that was answered. */
+static void observe_shape(const struct call *call)
+{
+	struct metrics *m = &call->rt->metrics;
+	uint32_t longest = 0;
+
+	for (uint32_t i = 0; i < call->n; i++) {
+		longest = MAX(longest, call->choices[i].n_generated);
+		if (i % call->gen.n == 0)
+			metrics_observe(m, HIST_computed, call->choices[i].n_prompt);
+	}
+	metrics_observe(m, HIST_n, call->gen.n);
+	metrics_observe(m, HIST_max_generated, longest);
+}
+
 static void end(struct served *s)
 {
 	struct call *call = (struct call *)s;
@@ -232,6 +247,8 @@ static void end(struct served *s)
 		logprobs_release(&c->logprobs);
 		mem_give(c->ids.v);
 	}
+	if (http_status(call->req) == 200)
+		observe_shape(call);
 	log_outcome(call);
 	call_parse_forget(call);
 	call_draw_release(call);

@@ -15,6 +15,7 @@ static const double bounds_whole[] = {.05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10
 	30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 static const double bounds_tokens[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000,
 	5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000};
+static const double bounds_choices[] = {1, 2, 5, 10, 20};
 static const double bounds_rows[] = {
 	1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 static const double bounds_stage[] = {.0001, .0005, .001, .0025, .005, .01, .025, .05, .1,

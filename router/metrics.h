@@ -13,6 +13,12 @@
 	X(generation_tokens, "vllm:generation_tokens_total", "tokens generated")         \
 	X(preemptions, "vllm:num_preemptions_total",                                     \
 		"sequences evicted for want of pages")                                   \
+	X(prefix_queries, "vllm:prefix_cache_queries_total",                             \
+		"tokens looked for in a prefix cache: there is none")                    \
+	X(prefix_hits, "vllm:prefix_cache_hits_total",                                   \
+		"tokens found in a prefix cache: there is none")                         \
+	X(cached, "vllm:prompt_tokens_cached_total",                                     \
+		"tokens of prompts that were not computed again")                        \
 	X(corrupted, "vllm:corrupted_requests_total", "requests ended by NaN logits")    \
 	X(replays, "baton_replays_total", "requests begun again after a loss")           \
 	X(breaches, "baton_protocol_breaches_total",                                     \
@@ -61,6 +67,11 @@ enum metric_counter {
 	X(generated, "vllm:request_generation_tokens", NULL, tokens, "tokens generated") \
 	X(max_tokens, "vllm:request_params_max_tokens", NULL, tokens,                    \
 		"most tokens asked for")                                                 \
+	X(max_generated, "vllm:request_max_num_generation_tokens", NULL, tokens,         \
+		"tokens of the longest choice of a request")                             \
+	X(n, "vllm:request_params_n", NULL, choices, "choices asked for")                \
+	X(computed, "vllm:request_prefill_kv_computed_tokens", NULL, tokens,             \
+		"tokens of a prompt that were prefilled for it")                         \
 	X(rows, "vllm:iteration_tokens_total", NULL, rows,                               \
 		"tokens in one message of a decode step")                                \
 	X(stage_prepare, "baton_stage_seconds", "stage=\"prepare\"", stage,              \

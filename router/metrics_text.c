@@ -280,6 +280,33 @@ static struct sums add_up(const struct metrics_scene *s)
 	return t;
 }
 
+/* Requests wait for room at workers, and for nothing else. */
+static void put_waiting(struct sink *out, const struct metrics_scene *s)
+{
+	static const char name[] = "vllm:num_requests_waiting_by_reason";
+
+	head(out, name, "gauge", "generations that wait for workers, by why");
+	for (unsigned i = 0; i < 2; i++) {
+		sink_fmt(out, "%s{", name);
+		put_vllm_labels(out, s);
+		sink_fmt(out, ",reason=\"%s\"} %" PRIu32 "\n",
+			i == 0 ? "capacity" : "deferred",
+			i == 0 ? requests_waiting(s->requests) : 0);
+	}
+}
+
+static void put_cache_config(
+	struct sink *out, const struct metrics_scene *s, const struct sums *t)
+{
+	static const char name[] = "vllm:cache_config_info";
+
+	head(out, name, "gauge", "KV pages of decode workers and their tokens");
+	sink_fmt(out, "%s{", name);
+	put_vllm_labels(out, s);
+	sink_fmt(out, ",block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n",
+		TOKENS_PER_PAGE, t->pages);
+}
+
 static void put_gauges(struct sink *out, const struct metrics_scene *s)
 {
 	const struct requests *r = s->requests;
@@ -289,6 +316,8 @@ static void put_gauges(struct sink *out, const struct metrics_scene *s)
 	gauge(out, s, "vllm:num_requests_running", "generations at the workers", running);
 	gauge(out, s, "vllm:num_requests_waiting", "generations that wait for workers",
 		requests_waiting(r));
+	put_waiting(out, s);
+	put_cache_config(out, s, &t);
 	gauge(out, s, "vllm:kv_cache_usage_perc",
 		"used part of the KV pages of decode workers, 0 to 1",
 		t.pages > 0 ? (double)(t.pages - t.pages_free) / (double)t.pages : 0);

@@ -34,6 +34,10 @@
 #include "router/fleet.h"
 #include "router/output.h"
 
+/* KV pages hold this many tokens everywhere (the layout's PAGE_TOKENS; workers whose
+ * pages differ have another compat_hash, and their own word on room is final). */
+#define TOKENS_PER_PAGE 64u
+
 #define REQUEST_STATE_MAP(X)                                                             \
 	X(PREPARE, "prepare")                                                            \
 	X(QUEUED, "queued")                                                              \

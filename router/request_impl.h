@@ -3,10 +3,6 @@
 #define ROUTER_REQUEST_IMPL_H
 #include "router/requests.h"
 
-/* KV pages hold this many tokens everywhere (the layout's PAGE_TOKENS; workers whose
- * pages differ have another compat_hash, and their own word on room is final). */
-#define TOKENS_PER_PAGE 64u
-
 /* request.c: an event that is ours, so its pair is in the table. */
 void request_fire(struct request *r, enum request_event ev, const void *what);
 

@@ -91,3 +91,13 @@ PLAIN = [row for row in SHORT if [m["role"] for m in row["messages"]] == ["user"
 def test_lm_eval_finds_the_model_as_good_as_it_is(cluster, use, how, question):
     rows = [{"question": question(row), "text": row["greedy_text"]} for row in PLAIN]
     assert use("lm_eval_tasks", cluster.port, rows=rows, tasks=["baton_text"], **how)["baton_text"]["exact_match,none"] == 1.0
+
+
+def test_lm_eval_scores_by_ids_with_the_tokenizer_of_the_server(cluster, use):
+    """Choices by echo and logprobs of ids, answers by ids; the ids come from /tokenizer_info, /tokenize, /detokenize."""
+    others = [row["greedy_text"] for row in PLAIN]
+    rows = [{"question": row["prompt"], "text": row["greedy_text"], "choices": others[i - 1:i] + [others[i]] + others[i - 2:i - 1],
+             "answer": len(others[i - 1:i])} for i, row in enumerate(PLAIN)]
+    seen = use("lm_eval_tasks", cluster.port, rows=rows, tasks=["baton_choice", "baton_text"], model="local-completions",
+               path="/v1/completions", args=dict(tokenizer_backend="remote", tokenized_requests=True, batch_size=4))
+    assert seen["baton_choice"]["acc,none"] == seen["baton_text"]["exact_match,none"] == 1.0

@@ -190,3 +190,21 @@ def test_a_nul_in_a_string_is_text(cluster):
     r = ask(cluster, TEXT, prompt="a\0b", max_tokens=2, echo=True, stop="\0x", user="\0")
     assert r["choices"][0]["text"].startswith("a\0b")
     assert message(ask(cluster, CHAT, messages=[{"role": "user", "content": "\0"}], max_tokens=2)) is not None
+
+
+def test_continuations_are_scored_by_ids_as_evaluations_do(cluster):
+    """Several prompts of ids, echo with logprobs, one token more, which is dropped."""
+    rows = CONVERSATIONS[:6]
+    wholes = [row["prompt_ids"] + row["greedy_ids"][:-1] for row in rows]
+    other = [ids[:-1] + [ids[-1] + 1 if ids[-1] < 1000 else 7] for ids in wholes]
+    answer = ask(cluster, TEXT, prompt=wholes + other, max_tokens=1, logprobs=1, echo=True, seed=1234)
+    assert [c["index"] for c in answer["choices"]] == list(range(12))
+    for i, choice in enumerate(answer["choices"]):
+        row, lp = rows[i % 6], choice["logprobs"]
+        n = len(row["prompt_ids"])
+        own, top = lp["token_logprobs"][n:-1], lp["top_logprobs"][n:-1]
+        assert len(own) == len(row["greedy_ids"]) - 1 and all(v <= 0 for v in own)
+        greedy = all(v == max(t.values()) for v, t in zip(own, top))
+        assert greedy == (i < 6)
+        if i >= 6:
+            assert sum(own) < sum(answer["choices"][i - 6]["logprobs"]["token_logprobs"][n:-1])

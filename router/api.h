@@ -38,6 +38,8 @@ void api_error_set(struct api_error *e, unsigned http, const char *code,
 #define API_LOGPROBS_MAX 20u
 #define API_SCORED_MAX   32768u /* tokens of a prompt whose logprobs are given */
 
+struct tool_set; /* router/tools.h */
+
 /* One prompt of /v1/completions: text, or ids. Both NULL never; n counts ids, len bytes.
  */
 struct gen_prompt {
@@ -94,7 +96,8 @@ struct gen_request {
 	bool logprobs; /* of each token, with draw.top_logprobs likeliest */
 	bool prompt_logprobs;
 	uint32_t n_prompt_logprobs;
-	bool echo; /* completions: the prompt comes first */
+	bool echo;              /* completions: the prompt comes first */
+	struct tool_set *tools; /* chat: what the answer may call; may be empty */
 
 	/* Names of members that were accepted and ignored, "," between; cut at the end
 	 * of the array. For one log line per name set, not for the client. */

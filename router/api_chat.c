@@ -3,6 +3,7 @@
  * digit. */
 #include "common/base/mem.h"
 #include "router/api_json.h"
+#include "router/tools.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -227,6 +228,10 @@ bool api_chat_render(const struct json *object, const struct api_options *option
 	json_open(&w, '{');
 	ok = put_messages(&w, object, options, e) && put_kwargs(&w, object, out, e);
 	if (ok) {
+		if (tools_are_offered(object)) {
+			json_name(&w, "tools");
+			json_put(&w, json_given(object, "tools"));
+		}
 		json_add_bool(&w, "add_generation_prompt", end == API_PROMPT_ASKS);
 		json_add_bool(&w, "continue_final_message", end == API_PROMPT_GOES_ON);
 		json_close(&w);

@@ -164,6 +164,9 @@ static const struct api_field fields[] = {
 		"\"items\":{" IDS ",\"minItems\":1}}]"),
 	DONE("echo", P, O | V | G, BOOLEAN),
 	DONE("chat_template_kwargs", C, V | G | L, OBJECT),
+	DONE("tools", C, O | V | G | L, "\"type\":\"array\",\"maxItems\":512,\"items\":{" OBJECT "}"),
+	DONE("tool_choice", C, O | V | G | L, "\"enum\":[\"none\",\"auto\"]"),
+	DONE("parallel_tool_calls", C, O | V | G | L, BOOLEAN),
 	DONE("reasoning_effort", C, O | V | G, "\"enum\":[\"none\",\"minimal\",\"low\",\"medium\","
 		"\"high\",\"xhigh\",\"max\"]"),
 	DONE("add_generation_prompt", C, V, BOOLEAN),
@@ -208,11 +211,8 @@ static const struct api_field fields[] = {
 	/* Without an effect with these values, and not built with others. */
 	ONLY("echo", C, V, is_false, "false"),
 	ONLY("suffix", P, O | G | L, is_empty, "empty"),
-	ONLY("tools", C, O | V | G | L, is_empty, "empty"),
-	ONLY("tool_choice", C, O | V | G | L, is_none_or_auto, "none, auto"),
 	ONLY("functions", C, O, is_empty, "empty"),
 	ONLY("function_call", C, O, is_none_or_auto, "none, auto"),
-	ONLY("parallel_tool_calls", C, O | V | G | L, json_is_bool, "true, false: there are no tools"),
 	ONLY("response_format", C | P, O | V | G | L, is_text_format, "of type text"),
 	/* Constraints on the answer: leaving one out would be a wrong answer. */
 	NEVER("structured_outputs", C | P, V),
@@ -287,7 +287,7 @@ static const struct api_field fields[] = {
 	ONLY("stream_reasoning", C, G, is_true, "true"),
 	ONLY("reasoning_format", C | P, L, is_split, "auto, deepseek"),
 	ONLY("reasoning_in_content", C | P, L, is_false, "false"),
-	ONLY("parse_tool_calls", C | P, L, json_is_bool, "true, false: there are no tools"),
+	ONLY("parse_tool_calls", C | P, L, is_true, "true"),
 	ONLY("response_fields", C | P, L, is_empty, "empty"),
 	ONLY("verbose", C | P, L, is_false, "false"),
 

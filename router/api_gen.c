@@ -2,6 +2,7 @@
  * prompts of completions. */
 #include "common/base/mem.h"
 #include "router/api_fields.h"
+#include "router/tools.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,8 @@ void gen_request_release(struct gen_request *req)
 	mem_give(req->stop_token_ids);
 	mem_give(req->bias);
 	mem_give(req->bad_words);
+	tools_release(req->tools);
+	mem_give(req->tools);
 	*req = (struct gen_request){0};
 }
 
@@ -268,6 +271,14 @@ bool api_parse_completion(struct gen_request *req, struct sink *body,
 	return ok;
 }
 
+static bool take_tools(
+	const struct json *object, struct gen_request *req, struct api_error *e)
+{
+	req->tools = mem_take(1, sizeof(*req->tools));
+	return req->tools != NULL ? tools_parse(object, req->tools, e)
+				  : api_json_no_memory(e);
+}
+
 bool api_parse_chat(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e)
 {
@@ -279,7 +290,7 @@ bool api_parse_chat(struct gen_request *req, struct sink *body,
 
 	*req = (struct gen_request){0};
 	ok = object != NULL && parse_common(object, API_IN_CHAT, req, e) &&
-	     api_chat_end(object, &end, e) &&
+	     take_tools(object, req, e) && api_chat_end(object, &end, e) &&
 	     api_chat_render(object, options, end, &render, e);
 	if (ok) {
 		req->render = render.text;

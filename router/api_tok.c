@@ -2,6 +2,7 @@
  * their members. */
 #include "common/base/mem.h"
 #include "router/api_json.h"
+#include "router/tools.h"
 
 void tok_request_release(struct tok_request *req)
 {
@@ -23,13 +24,12 @@ static bool parse_messages(const struct json *object, const struct api_options *
 {
 	struct api_render render = {0};
 	enum api_prompt_end end;
+	struct tool_set tools;
+	bool ok;
 
-	if (json_count(json_given(object, "tools")) > 0) {
-		api_error_set(e, 400, "unsupported_parameter", "tools",
-			"tools are not supported.");
-		return false;
-	}
-	if (!api_chat_end(object, &end, e) ||
+	ok = tools_parse(object, &tools, e);
+	tools_release(&tools);
+	if (!ok || !api_chat_end(object, &end, e) ||
 		!api_chat_render(object, options, end, &render, e))
 		return false;
 	req->render = render.text;

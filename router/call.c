@@ -243,6 +243,7 @@ static void end(struct served *s)
 			request_cancel(c->r);
 		if (c->has_out)
 			output_release(&c->out);
+		call_tools_release(c);
 		parts_release(&c->parts);
 		logprobs_release(&c->logprobs);
 		mem_give(c->ids.v);

@@ -32,7 +32,8 @@ struct choice {
 	struct choice_ids ids;
 	enum request_finish finish;
 	struct output out;
-	struct parts parts; /* of has_out */
+	struct parts parts;         /* of has_out */
+	struct choice_tools *tools; /* call_tools.c; NULL: it calls none */
 	/* facts, copied when its request ends */
 	uint32_t n_prompt, n_generated;
 	uint64_t first_ns, last_ns;
@@ -91,6 +92,14 @@ MUST_CHECK bool call_ids_begin(struct choice *c, const struct request *r);
 MUST_CHECK bool call_ids_add(struct choice *c, uint32_t token);
 /* What was not told yet; nothing when they are not wanted. */
 void call_ids_next(struct choice *c, struct out_ids *out);
+
+/* call_tools.c: calls of tools in the text of a choice. Nothing is begun where none are
+ * declared. false: no memory. */
+MUST_CHECK bool call_tools_begin(struct choice *c, size_t text_max);
+void call_tools_release(struct choice *c);
+/* What c->out has goes into c->parts; with finish all of it. */
+void call_tools_take(struct choice *c);
+void call_tools_finish(struct choice *c);
 
 /* call_write.c: how the answer looks. */
 /* What the text says so far, into c->parts. */

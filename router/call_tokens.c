@@ -54,7 +54,7 @@ static void begin_output(struct call *call, struct choice *c, const struct reque
 	if (call->prompts != NULL && call->prompts[call_prompt_of(c)].n == 0 &&
 		!begin_prompt(&call->prompts[call_prompt_of(c)], r))
 		c->out.content.full = true;
-	if (!call_ids_begin(c, r))
+	if (!call_ids_begin(c, r) || !call_tools_begin(c, bytes))
 		c->out.content.full = true;
 	if (call->gen.echo)
 		begin_echo(call, c, r);

@@ -332,6 +332,10 @@ static void take_text(struct parts *p, enum part_kind kind, struct sink *text)
 
 void call_take_parts(struct choice *c)
 {
+	if (c->tools != NULL) {
+		call_tools_take(c);
+		return;
+	}
 	take_text(&c->parts, PART_REASONING, &c->out.reasoning);
 	take_text(&c->parts, PART_CONTENT, &c->out.content);
 }
@@ -350,7 +354,9 @@ void call_write_end(struct call *call, struct choice *c)
 {
 	if (c->has_out && c->hit < 0)
 		output_finish(&c->out);
-	if (c->has_out)
+	if (c->has_out && c->tools != NULL)
+		call_tools_finish(c);
+	else if (c->has_out)
 		call_take_parts(c);
 	if (call_is_full(call)) {
 		call_fail_size(call);

@@ -56,7 +56,7 @@ CHATS = [
     ({}, "messages"), ({"messages": []}, "messages"), ({"messages": "hi"}, "messages"),
     ({"messages": [{"role": "king", "content": "x"}]}, "role"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text"),
-    ({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]},
+    ({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search"}]},
      "tools"),
     ({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"enable_thinking": "false"}},
      "enable_thinking"),

@@ -13,8 +13,8 @@
  *   cases      of the self-check: other options of the op, not only other rows
  *   tolerance  a line of TOLERANCE_MAP
  *   rows       how rows are counted: TOGETHER(member) that is their number, PASS: the
- * rows of sequences, STEP: sequences of one row each tried      cases, as bits, in which
- * each variant's classes of rows are run */
+ *              rows of sequences, STEP: sequences of one row each
+ *   tried      cases, as bits, in which each variant's classes of rows are run */
 #define OP_MAP(X)                                                                        \
 	X(embed, table, 1u << WF_F32 | 1u << WF_BF16, true, 3, COPIED,                   \
 		TOGETHER(n_rows, rows_max), 1)                                           \

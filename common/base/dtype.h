@@ -51,16 +51,43 @@ static inline void store_as(enum dtype dtype, void *base, uint64_t i, float valu
 		((uint16_t *)base)[i] = bf16_round(value);
 }
 
-/* Formats that matrices are stored and computed in.
+/* Formats that matrices are stored and computed in, and the bits of an element without
+ * its scales.
  * NVFP4: w = e2m1(code) * e4m3(scale[k / 16]) * scale2.
  * FP8:   w = e4m3(byte) * scale of its block. */
-enum weight_format { WF_F32, WF_BF16, WF_NVFP4, WF_FP8, WF__COUNT };
+#define WEIGHT_FORMAT_MAP(X)                                                             \
+	X(F32, "f32", 32)                                                                \
+	X(BF16, "bf16", 16)                                                              \
+	X(NVFP4, "nvfp4", 4)                                                             \
+	X(FP8, "fp8", 8)
+
+enum weight_format {
+#define X(id, name, bits) WF_##id,
+	WEIGHT_FORMAT_MAP(X)
+#undef X
+		WF__COUNT
+};
 
 static inline const char *format_name(enum weight_format f)
 {
-	static const char *const names[WF__COUNT] = {"f32", "bf16", "nvfp4", "fp8"};
+	static const char *const names[WF__COUNT] = {
+#define X(id, name, bits) name,
+		WEIGHT_FORMAT_MAP(X)
+#undef X
+	};
 
 	return f < WF__COUNT ? names[f] : "unknown";
+}
+
+static inline uint32_t format_bits(enum weight_format f)
+{
+	static const uint8_t all[WF__COUNT] = {
+#define X(id, name, bits) bits,
+		WEIGHT_FORMAT_MAP(X)
+#undef X
+	};
+
+	return all[f];
 }
 
 #endif

@@ -6,7 +6,7 @@
 
 static uint64_t matrix_bytes(const struct weight *w)
 {
-	return (uint64_t)w->n * w->k * (w->format == WF_F32 ? 4 : 2);
+	return (uint64_t)w->n * w->k * format_bits(w->format) / 8;
 }
 
 static bool is_bare(const struct weight *w)

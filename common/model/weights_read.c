@@ -187,12 +187,11 @@ struct matrix_out {
 static status read_matrix(const struct weights *w, const struct entry *e, uint32_t layer,
 	uint32_t expert, struct matrix_out dst, struct err *err)
 {
-	static const uint8_t bits[WF__COUNT] = {
-		[WF_F32] = 32, [WF_BF16] = 16, [WF_NVFP4] = 4, [WF_FP8] = 8};
 	bool fused = e->module == MOD_EXPS_GATE_UP || e->module == MOD_EXPS_DOWN;
 	const struct piece *p = weights_piece(w, e->module, layer, fused ? 0 : expert);
-	struct span span = span_of(&e->slice,
-		fused ? (uint64_t)expert * e->slice.src_rows : 0, bits[e->info.format]);
+	struct span span =
+		span_of(&e->slice, fused ? (uint64_t)expert * e->slice.src_rows : 0,
+			format_bits(e->info.format));
 	status st;
 
 	st = gather(w, weight_tensor(w, p), &span, dst.data, err);

@@ -370,10 +370,7 @@ static status cut_scales(const struct weights *w, struct entry *e, struct err *e
 
 static uint64_t data_bytes(const struct weight_info *i)
 {
-	static const uint8_t bits[WF__COUNT] = {
-		[WF_F32] = 32, [WF_BF16] = 16, [WF_NVFP4] = 4, [WF_FP8] = 8};
-
-	return (uint64_t)i->count * i->n * i->k * bits[i->format] / 8;
+	return (uint64_t)i->count * i->n * i->k * format_bits(i->format) / 8;
 }
 
 status weights_size_entry(

@@ -206,9 +206,11 @@ ALWAYS_INLINE void one_row(const struct product *p, bool nvfp4)
 		outputs(p, n, 1, nvfp4);
 }
 
+/* The formats that are computed in without being unpacked. */
 static bool is_one_row(const struct weight *w, uint32_t n_rows)
 {
-	return n_rows == 1 && w->format != WF_FP8;
+	return n_rows == 1 &&
+	       (w->format == WF_F32 || w->format == WF_BF16 || w->format == WF_NVFP4);
 }
 
 void product_inner_avx2(const struct weight *w, uint32_t n_rows, char *names)

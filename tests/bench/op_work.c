@@ -32,23 +32,13 @@ static const void *host_of(const struct check_case *c, const void *field)
 /* One matrix of a stack. */
 static double matrix_bytes(const struct weight *w)
 {
-	double n = w->n, k = w->k;
+	double n = w->n, k = w->k, bytes = n * k * format_bits(w->format) / 8;
 
-	switch (w->format) {
-	case WF_F32:
-		return 4 * n * k;
-	case WF_BF16:
-		return 2 * n * k;
-	case WF_NVFP4:
-		return n * k / 2 + n * k / 16 + 4;
-	case WF_FP8:
-		return n * k +
-		       4.0 * CEIL_DIV(w->n, w->block_n) * CEIL_DIV(w->k, w->block_k);
-	case WF__COUNT:
-		break;
-	}
-	assert(w->format < WF__COUNT);
-	return 0;
+	if (w->format == WF_NVFP4)
+		bytes += n * k / 16 + 4;
+	if (w->format == WF_FP8)
+		bytes += 4.0 * CEIL_DIV(w->n, w->block_n) * CEIL_DIV(w->k, w->block_k);
+	return bytes;
 }
 
 static double matrix_flops(const struct weight *w)

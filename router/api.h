@@ -91,7 +91,8 @@ struct gen_request {
 	size_t n_stop_token_ids;
 	struct wire_bias *bias; /* n_bias; -100 .. 100 */
 	size_t n_bias;
-	char *bad_words; /* n_bad_words texts, each with its zero; not yet in bias */
+	uint8_t *bad_words; /* n_bad_words texts, each behind its size_t; not yet in bias
+			     */
 	uint32_t n_bad_words;
 	bool logprobs; /* of each token, with draw.top_logprobs likeliest */
 	bool prompt_logprobs;

@@ -64,7 +64,7 @@ static bool parse_bias(
 	return true;
 }
 
-/* Words, one after the other, each with a zero behind it. */
+/* Words, one after the other, each behind its length. */
 static bool parse_bad_words(
 	const struct json *object, struct gen_request *req, struct api_error *e)
 {
@@ -80,10 +80,9 @@ static bool parse_bad_words(
 	json_each(word, list)
 	{
 		snprintf(at, sizeof(at), "bad_words[%zu]", i++);
-		if (json_text(word) == NULL || json_bytes(word).len == 0)
-			return api_json_refuse(
-				e, at, word, "a non-empty string without U+0000");
-		bytes += json_bytes(word).len + 1;
+		if (json_bytes(word).len == 0)
+			return api_json_refuse(e, at, word, "a non-empty string");
+		bytes += json_bytes(word).len + sizeof(size_t);
 	}
 	if (i == 0)
 		return true;
@@ -92,8 +91,11 @@ static bool parse_bad_words(
 		return api_json_no_memory(e);
 	json_each(word, list)
 	{
-		memcpy(req->bad_words + used, json_text(word), json_bytes(word).len + 1);
-		used += json_bytes(word).len + 1;
+		struct bytes text = json_bytes(word);
+
+		memcpy(req->bad_words + used, &text.len, sizeof(size_t));
+		memcpy(req->bad_words + used + sizeof(size_t), text.at, text.len);
+		used += sizeof(size_t) + text.len;
 	}
 	req->n_bad_words = (uint32_t)i;
 	return true;

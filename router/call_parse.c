@@ -86,25 +86,36 @@ static bool ids_are_known(const struct call_job *job, struct api_error *e)
 	return true;
 }
 
-/* The id of a word that is one token; -1: it is more. */
-static int64_t single_id(const struct call_job *job, const char *word, const char *space)
+/* Leading spaces say nothing of a word, unless it is made of them. */
+static struct bytes bare_word(struct bytes word)
 {
+	size_t n = 0;
+
+	while (n < word.len && word.at[n] == ' ')
+		n++;
+	return n == word.len ? word : (struct bytes){word.at + n, word.len - n};
+}
+
+/* *id of a text that is one token; -1: it is more. */
+static bool single_id(const struct call_job *job, const char *space, struct bytes word,
+	int64_t *id, struct api_error *e)
+{
+	status st = ST_NOMEM;
 	struct tok_ids ids;
 	struct sink text;
 	struct err err;
-	int64_t id = -1;
 
-	tok_ids_init(&ids, 2);
+	tok_ids_init(&ids, 1);
 	sink_init(&text, SIZE_MAX / 2);
-	sink_fmt(&text, "%s%s", space, word + strspn(word, " "));
-	if (!text.full &&
-		tokenizer_encode(job->rt->tokenizer, sink_bytes(&text), 0, &ids, &err) ==
-			ST_OK &&
-		ids.n == 1)
-		id = ids.v[0];
+	sink_str(&text, space);
+	sink_put(&text, word.at, word.len);
+	if (!text.full)
+		st = tokenizer_encode(
+			job->rt->tokenizer, sink_bytes(&text), 0, &ids, &err);
+	*id = st == ST_OK && ids.n == 1 ? (int64_t)ids.v[0] : -1;
 	tok_ids_release(&ids);
 	sink_release(&text);
-	return id;
+	return st != ST_NOMEM || no_memory(e);
 }
 
 static void ban(struct gen_request *gen, int64_t id)
@@ -119,15 +130,34 @@ static void ban(struct gen_request *gen, int64_t id)
 	gen->n_bias = MAX(gen->n_bias, i + 1);
 }
 
-/* A word that is one token is never drawn, with and without a space in front; of one that
+static bool ban_word(
+	struct call_job *job, uint32_t i, struct bytes word, struct api_error *e)
+{
+	int64_t plain, spaced;
+	char param[32];
+
+	word = bare_word(word);
+	if (!single_id(job, "", word, &plain, e) ||
+		!single_id(job, " ", word, &spaced, e))
+		return false;
+	if (plain < 0) {
+		snprintf(param, sizeof(param), "bad_words[%" PRIu32 "]", i);
+		api_error_set(e, 400, "unsupported_parameter", param,
+			"%s is more than one token: that is not supported.", param);
+		return false;
+	}
+	ban(&job->gen, plain);
+	ban(&job->gen, spaced);
+	return true;
+}
+
+/* A word that is one token is not drawn, with and without a space in front; of one that
  * is several, which of them is not to come depends on the others. */
 static bool ban_words(struct call_job *job, struct api_error *e)
 {
 	struct gen_request *gen = &job->gen;
-	const char *word = gen->bad_words;
-	size_t most = gen->n_bias + 2u * gen->n_bad_words;
+	size_t most = gen->n_bias + 2u * gen->n_bad_words, at = 0;
 	struct wire_bias *grown;
-	char param[32];
 
 	if (gen->n_bad_words == 0)
 		return true;
@@ -135,18 +165,13 @@ static bool ban_words(struct call_job *job, struct api_error *e)
 	if (grown == NULL)
 		return no_memory(e);
 	gen->bias = grown;
-	for (uint32_t i = 0; i < gen->n_bad_words; i++, word += strlen(word) + 1) {
-		int64_t id = single_id(job, word, *word == ' ' ? " " : "");
+	for (uint32_t i = 0; i < gen->n_bad_words; i++) {
+		struct bytes word = {gen->bad_words + at + sizeof(size_t), 0};
 
-		snprintf(param, sizeof(param), "bad_words[%u]", i);
-		if (id < 0) {
-			api_error_set(e, 400, "unsupported_parameter", param,
-				"%s is more than one token: that is not supported.",
-				param);
+		memcpy(&word.len, gen->bad_words + at, sizeof(size_t));
+		at += sizeof(size_t) + word.len;
+		if (!ban_word(job, i, word, e))
 			return false;
-		}
-		ban(gen, id);
-		ban(gen, single_id(job, word, " "));
 	}
 	if (gen->n_bias <= API_BIAS_MAX)
 		return true;

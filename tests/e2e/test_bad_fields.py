@@ -74,6 +74,7 @@ def check(cluster, row):
     return None if have == (row["code"], row["param"]) and error["message"] else f"{have} {error['message']}"
 
 
+@pytest.mark.asan
 def test_wrong_values_are_refused_by_name_and_harm_nobody(cluster):
     with Beside(cluster) as beside:
         wrong = [(row, said) for row in ROWS if (said := check(cluster, row))]

@@ -34,6 +34,7 @@ def message(answer):
     return answer["choices"][0]["message"]
 
 
+@pytest.mark.asan
 def test_an_answer_is_continued_where_it_was_cut(cluster):
     whole = message(ask(cluster, CHAT, **chat_body(PLAIN)))["content"]
     for cut in (1, len(whole) // 2, len(whole) - 2):
@@ -123,6 +124,7 @@ def test_special_tokens_can_be_shown(cluster):
     refused(cluster, TEXT, "skip_special_tokens", prompt="x", skip_special_tokens=False, stop="y")
 
 
+@pytest.mark.asan
 def test_a_bad_word_is_not_written(cluster):
     row = CONVERSATIONS[60]
     n_ids = lambda text: cluster.post("/tokenize", {"prompt": text}).json()["count"]  # noqa: E731
@@ -155,6 +157,7 @@ def test_reasoning_can_be_left_out(cluster):
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
+@pytest.mark.asan
 def test_ids_of_prompt_and_answer_are_shown(cluster, path):
     body = chat_body(THINKS) if path == CHAT else generate_body(THINKS, prompt=THINKS["prompt_ids"])
     body = dict(body, return_token_ids=True)

@@ -42,6 +42,7 @@ def keyed(build, runtime):
     r.close()
 
 
+@pytest.mark.asan
 def test_without_a_key_only_probes_and_metrics_answer(keyed):
     for path in OPEN:
         assert ask(keyed, "GET", path).status in (200, 503), path
@@ -68,6 +69,7 @@ def test_a_body_without_a_key_is_not_waited_for(keyed):
     assert b"X-Request-Id: mine\r\n" in answer and answer.endswith(b"}}")
 
 
+@pytest.mark.asan
 def test_the_file_is_read_again_on_sighup(keyed):
     def allows(key):
         return ask(keyed, "GET", "/v1/models", x_api_key=key).status == 200

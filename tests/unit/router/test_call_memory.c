@@ -361,7 +361,7 @@ static void a_stream_survives_the_loss_of_any_allocation(void **state)
 {
 	strike_each(*state,
 		"{\"model\":\"demo\",\"prompt\":\"one two\",\"max_tokens\":20,"
-		"\"stream\":true,\"logprobs\":3,"
+		"\"stream\":true,\"logprobs\":3,\"return_token_ids\":true,"
 		"\"stream_options\":{\"include_usage\":true}}",
 		"\"completion_tokens\":20");
 }
@@ -387,6 +387,10 @@ static void a_whole_answer_survives_the_loss_of_any_allocation(void **state)
 	strike_each(*state,
 		"{\"model\":\"demo\",\"prompt\":\"one two\",\"max_tokens\":20,"
 		"\"logprobs\":3,\"stop\":[\"never said\"]}",
+		"\"completion_tokens\":20");
+	strike_each(*state,
+		"{\"model\":\"demo\",\"prompt\":\"one two\",\"max_tokens\":20,"
+		"\"bad_words\":[\"x\"],\"return_token_ids\":true}",
 		"\"completion_tokens\":20");
 }
 

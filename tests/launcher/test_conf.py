@@ -72,3 +72,12 @@ def test_cpus_are_ranges_and_single_numbers():
     for bad in ("1-0", "a", "0-", "-1", "0 0", "99999", "0,,x"):
         with pytest.raises(Refused, match="x: cpus"):
             cpu_list(bad, "x")
+
+
+def test_a_file_of_keys_is_the_routers_and_below_the_source_tree(tmp_path):
+    keyed = FILE.replace("port = 8001\n", "port = 8001\napi_key_file = etc/keys\n")
+    rest = cluster(tmp_path, keyed).specs[0].rest
+    assert rest[rest.index("--api-key-file") + 1] == str(ROOT / "etc/keys")
+    for key in ("api_key_file = keys", "port = 8002"):
+        with pytest.raises(Refused, match=rf"\[decode d0\]: unknown key '{key.split()[0]}'; known: cpus, flags, gpus"):
+            cluster(tmp_path, FILE + key + "\n")

@@ -104,6 +104,27 @@ static void router(struct json_out *w, const struct router *rt)
 	json_close(w);
 }
 
+static void pairs(struct json_out *w, const struct pairs *s)
+{
+	uint64_t now_ns = clock_ran_ns();
+
+	json_name(w, "pairs_failed");
+	json_open(w, '[');
+	for (uint32_t i = 0; i < s->n; i++) {
+		const struct pair *x = &s->pair[i];
+
+		json_open(w, '{');
+		json_add_text(w, "prefill", x->p_id);
+		json_add_text(w, "decode", x->d_id);
+		json_add_u64(w, "failures", x->failures);
+		json_add_u64(w, "pause_ms",
+			(x->until_ns - MIN(now_ns, x->until_ns)) / NS_PER_MS);
+		json_add_text(w, "reason", x->text);
+		json_close(w);
+	}
+	json_close(w);
+}
+
 void api_status(const struct router *rt, uint64_t now_ns, struct sink *out)
 {
 	struct json_out w;
@@ -116,5 +137,6 @@ void api_status(const struct router *rt, uint64_t now_ns, struct sink *out)
 	for (uint32_t i = 0; i < fleet_count(rt->fleet); i++)
 		worker(&w, fleet_at(rt->fleet, i), now_ns);
 	json_close(&w);
+	pairs(&w, &rt->pairs);
 	json_close(&w);
 }

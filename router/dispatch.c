@@ -42,19 +42,73 @@ static struct sched_demand demand_d(const struct request *r, uint64_t now_ns)
 			r->state == RQ_PLACE ? r->place_ns : r->queued_ns, now_ns)};
 }
 
+_Static_assert(FLEET_WORKERS_MAX <= 64, "sched_worker.apart has a bit for each");
+
+/* Of the n decode workers those that p's state is not given to now. */
+static uint64_t apart_from(
+	const struct router *rt, uint64_t p, const struct sched_worker *d, uint32_t n)
+{
+	uint64_t apart = 0;
+
+	for (uint32_t i = 0; i < n && rt->pairs.n > 0; i++)
+		if (pairs_avoided(&rt->pairs, p, d[i].key, clock_ran_ns()) != NULL)
+			apart |= UINT64_C(1) << i;
+	return apart;
+}
+
+static bool takes_work(const struct worker_view *w, uint8_t role)
+{
+	return w->role == role && w->state == WORKER_KNOWN && !w->draining;
+}
+
+/* What keeps p from handing over to any decode worker that takes work: every one of them
+ * has failed with it for long. NULL: nothing does. */
+static const struct pair *parted(const struct router *rt, const struct worker_view *p)
+{
+	const struct pair *why = NULL;
+
+	for (uint32_t i = 0; i < fleet_count(rt->fleet) && rt->pairs.n > 0; i++) {
+		const struct worker_view *d = fleet_at(rt->fleet, i);
+
+		if (!takes_work(d, WIRE_DECODE))
+			continue;
+		why = pairs_avoided(&rt->pairs, p->key, d->key, clock_ran_ns());
+		if (why == NULL || !pair_lasting(why))
+			return NULL;
+	}
+	return why;
+}
+
+/* The same of all prefill workers that take work. */
+static const struct pair *all_parted(const struct router *rt)
+{
+	const struct pair *why = NULL;
+
+	for (uint32_t i = 0; i < fleet_count(rt->fleet) && rt->pairs.n > 0; i++) {
+		const struct worker_view *p = fleet_at(rt->fleet, i);
+
+		if (!takes_work(p, WIRE_PREFILL))
+			continue;
+		why = parted(rt, p);
+		if (why == NULL)
+			return NULL;
+	}
+	return why;
+}
+
 static enum sched_why choose_d(struct router *rt, const struct request *r,
 	uint64_t now_ns, struct request_route *route)
 {
 	struct sched_demand d = demand_d(r, now_ns);
 	struct sched_worker w[FLEET_WORKERS_MAX];
-	uint32_t index[FLEET_WORKERS_MAX];
+	uint32_t index[FLEET_WORKERS_MAX], n;
 	enum sched_why why;
 	int i;
 
 	route->d_hold = request_decode_hold(r);
-	i = sched_decode(w,
-		fleet_snapshot(rt->fleet, WIRE_DECODE, clock_ran_ns(), w, index), &d,
-		&why);
+	n = fleet_snapshot(rt->fleet, WIRE_DECODE, clock_ran_ns(), w, index);
+	d.apart = apart_from(rt, r->p->key, w, n);
+	i = sched_decode(w, n, &d, &why);
 	route->d = i >= 0 ? fleet_at(rt->fleet, index[i]) : NULL;
 	return why;
 }
@@ -99,10 +153,16 @@ static bool too_late(const struct router *rt, const struct request *r, uint64_t 
 static bool end_queued(struct router *rt, struct request *r, uint64_t now_ns)
 {
 	bool no_p = role_gone(rt, WIRE_PREFILL, now_ns);
+	const struct pair *pair;
 
 	if (no_p || role_gone(rt, WIRE_DECODE, now_ns)) {
 		end_waiting(rt, r, "no_workers", LIMIT_no_workers,
 			no_p ? "No prefill worker is up." : "No decode worker is up.");
+		return true;
+	}
+	pair = all_parted(rt);
+	if (pair != NULL) {
+		end_waiting(rt, r, "no_workers", LIMIT_no_workers, pair->text);
 		return true;
 	}
 	if (!too_late(rt, r, now_ns))
@@ -126,18 +186,32 @@ static bool end_placing(struct router *rt, struct request *r, uint64_t now_ns)
 	return true;
 }
 
+/* A lease that no decode worker can pull is as good as lost. */
+static bool nobody_pulls(struct router *rt, struct request *r)
+{
+	const struct pair *pair = parted(rt, r->p);
+
+	if (pair != NULL)
+		snprintf(r->lost_text, sizeof(r->lost_text), "%.*s",
+			(int)strcspn(pair->text, ":"), pair->text);
+	return pair != NULL;
+}
+
 static void place(struct router *rt, uint64_t now_ns)
 {
-
 	list_each (r, &rt->requests.placing, struct request, node) {
 		struct request_route route = {0};
 
 		if (end_placing(rt, r, now_ns) || now_ns < r->not_before_ns)
 			continue;
-		if (r->d != NULL)
+		if (r->d != NULL) {
 			move(r, EV_PLACED, NULL);
-		else if (choose_d(rt, r, now_ns, &route) == SCHED_OK)
+		} else if (nobody_pulls(rt, r)) {
+			move(r, EV_P_LOST, NULL);
+		} else if (choose_d(rt, r, now_ns, &route) == SCHED_OK) {
+			pairs_tried(&rt->pairs, r->p->key, route.d->key, clock_ran_ns());
 			move(r, EV_PLACED, &route);
+		}
 	}
 }
 
@@ -176,6 +250,9 @@ static void walk_begin(struct walk *x, struct router *rt, uint64_t now_ns)
 		x->next[c] = list_first(&rt->requests.queued[c], struct request, node);
 		x->tries[c] = x->next[c] != NULL;
 	}
+	for (uint32_t i = 0; i < x->round.n[SCHED_PREFILL]; i++)
+		x->w[SCHED_PREFILL][i].apart = apart_from(rt, x->w[SCHED_PREFILL][i].key,
+			x->w[SCHED_DECODE], x->round.n[SCHED_DECODE]);
 	sched_round_begin(&x->round, &rt->fair, x->tries);
 }
 
@@ -198,6 +275,17 @@ static struct request *walk_next(struct walk *x, unsigned c)
 	return r;
 }
 
+/* A pair that failed before is tried by one request. */
+static void note_tried(struct walk *x, const int at[SCHED__ROLES])
+{
+	struct sched_worker *p = &x->w[SCHED_PREFILL][at[SCHED_PREFILL]];
+
+	pairs_tried(&x->rt->pairs, p->key, x->w[SCHED_DECODE][at[SCHED_DECODE]].key,
+		clock_ran_ns());
+	p->apart =
+		apart_from(x->rt, p->key, x->w[SCHED_DECODE], x->round.n[SCHED_DECODE]);
+}
+
 static void dispatch(struct walk *x, struct request *r)
 {
 	struct sched_ask ask = {
@@ -214,6 +302,7 @@ static void dispatch(struct walk *x, struct request *r)
 	case SCHED_OK:
 		route.p = fleet_at(f, x->index[SCHED_PREFILL][at[SCHED_PREFILL]]);
 		route.d = fleet_at(f, x->index[SCHED_DECODE][at[SCHED_DECODE]]);
+		note_tried(x, at);
 		move(r, EV_DISPATCHED, &route);
 		memset(x->open, 0, sizeof(x->open));
 		break;
@@ -390,6 +479,8 @@ const char *dispatch_missing(const struct router *rt)
 			"Every decode worker is full and stands still."},
 	};
 
+	const struct pair *pair;
+
 	for (unsigned i = 0; i < COUNT(roles); i++) {
 		switch (role_state(rt, roles[i].role)) {
 		case SCHED_NO_WORKER:
@@ -404,5 +495,6 @@ const char *dispatch_missing(const struct router *rt)
 			break;
 		}
 	}
-	return NULL;
+	pair = all_parted(rt);
+	return pair != NULL ? pair->text : NULL;
 }

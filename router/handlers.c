@@ -189,7 +189,17 @@ static status on_adopted(
 	metrics_handover(&rt->metrics, m->transport, m->copy, m->bytes, m->copy_ns);
 	if (r == NULL || r->d != from->w)
 		return ST_OK;
+	pairs_worked(&rt->pairs, r->source, r->d->key);
 	return move(rt, r, EV_ADOPTED, m, err);
+}
+
+/* A pull that failed is about both ends of it. */
+static void note_pull_failed(
+	struct router *rt, const struct request *r, const struct msg_rejected *m)
+{
+	if (r->state == RQ_HANDOVER && r->p != NULL && m->reason == REJECT_SOURCE)
+		pairs_failed(&rt->pairs, (struct pair_end){r->p->key, r->p->id},
+			(struct pair_end){r->d->key, r->d->id}, m->text, clock_ran_ns());
 }
 
 static status on_rejected(
@@ -213,6 +223,8 @@ static status on_rejected(
 	log_info("req=%s rejected by %s reason='%s' later=%u: %.*s", r->id, from->w->id,
 		wire_reject_text((unsigned)m->reason), (unsigned)m->later,
 		(int)MIN(m->text.len, 200), (const char *)m->text.at);
+	if (!by_p)
+		note_pull_failed(rt, r, m);
 	if (!m->later)
 		return move(rt, r, by_p ? EV_P_REJECTED : EV_D_REJECTED, m, err);
 	rt->metrics.counter[COUNTER_requeued]++;

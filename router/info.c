@@ -71,6 +71,7 @@ void info_metrics(struct router *rt, struct http_req *req)
 		.metrics = &rt->metrics,
 		.fleet = rt->fleet,
 		.requests = &rt->requests,
+		.pairs = &rt->pairs,
 		.model = rt->name[0],
 		.router = rt->conf->id,
 		.connections = http_connections(rt->http),

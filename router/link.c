@@ -308,5 +308,6 @@ void link_lost(struct router *rt, struct worker_view *w, const char *why)
 			link_send_worker(rt, other, MSG_peer_down, &m);
 	}
 	move_requests(rt, w, text);
+	pairs_forget(&rt->pairs, w->key);
 	fleet_bury(rt->fleet, w);
 }

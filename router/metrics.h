@@ -5,6 +5,7 @@
 #define ROUTER_METRICS_H
 #include "common/base/bytes.h"
 #include "router/fleet.h"
+#include "router/pairs.h"
 #include "router/requests.h"
 
 /* id, name, help */
@@ -142,6 +143,7 @@ struct metrics_scene {
 	const struct metrics *metrics;
 	struct fleet *fleet;
 	const struct requests *requests;
+	const struct pairs *pairs;
 	const char *model;
 	const char *router;
 	uint32_t connections;

@@ -346,6 +346,19 @@ static void put_gauges(struct sink *out, const struct metrics_scene *s)
 			request_state_name(i), r->count[i]);
 }
 
+static void put_pairs(struct sink *out, const struct pairs *s)
+{
+	head(out, "baton_pair_failures", "gauge",
+		"hand-overs in a row that failed between two workers; none: they work");
+	for (uint32_t i = 0; i < s->n; i++) {
+		sink_str(out, "baton_pair_failures{prefill=\"");
+		label(out, s->pair[i].p_id);
+		sink_str(out, "\",decode=\"");
+		label(out, s->pair[i].d_id);
+		sink_fmt(out, "\"} %" PRIu32 "\n", s->pair[i].failures);
+	}
+}
+
 void metrics_text(const struct metrics_scene *s, struct sink *out)
 {
 	head(out, "baton_build_info", "gauge", "version of the router");
@@ -357,6 +370,7 @@ void metrics_text(const struct metrics_scene *s, struct sink *out)
 	put_outcomes(out, s);
 	put_refusals(out, s);
 	put_handovers(out, s);
+	put_pairs(out, s->pairs);
 	put_worker_states(out, s);
 	put_worker_stats(out, s);
 	put_histograms(out, s);

@@ -125,6 +125,7 @@ static void placed(struct request *r, const void *what)
 		r->d = route->d;
 		request_claim(r, r->d, &route->d_hold);
 	}
+	r->source = r->p->key;
 	r->adopt_sent = true;
 	r->adopt_ns = clock_ns();
 	fleet_name(r->d, r->d_name);

@@ -168,6 +168,7 @@ struct request {
 	uint64_t lease_group; /* the first lease of that state; 0: it is the only one */
 	uint64_t lease_seq;   /* under which request p has it */
 	uint32_t lease_attempt;
+	uint64_t source; /* key of the worker that d adopts from; it may be gone */
 	uint32_t *pages; /* at p; mem_take */
 	uint32_t n_pages, p_slot, n_state;
 	struct request_claim claim[REQUEST_CLAIMS_MAX];

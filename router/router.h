@@ -13,6 +13,7 @@
 #include "router/keys.h"
 #include "router/metrics.h"
 #include "router/pace.h"
+#include "router/pairs.h"
 #include "router/probe.h"
 #include "router/requests.h"
 #include "router/router_conf.h"
@@ -78,6 +79,7 @@ struct router {
 
 	struct sched_fair fair; /* of the queue */
 	struct pace pace;
+	struct pairs pairs; /* that fail */
 
 	struct loop_timer beat, tick;
 	bool dispatch_due;        /* something changed for those that wait */

@@ -64,8 +64,11 @@ static int pick(const struct sched_worker *w, uint32_t n, const struct sched_dem
 	int best = -1;
 
 	for (uint32_t i = 0; i < n; i++) {
+		bool apart = i < 64 && (d->apart >> i & 1) != 0;
 		enum sched_why not_this = fits(&w[i], d);
 
+		if (not_this == SCHED_OK && apart)
+			not_this = SCHED_BUSY;
 		if (not_this != SCHED_OK) {
 			worst = MAX(worst, not_this);
 			continue;

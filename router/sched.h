@@ -23,6 +23,7 @@ struct sched_worker {
 	uint64_t outstanding; /* prefill: tokens waiting or running there */
 	uint32_t queue;       /* usable queue places */
 	uint32_t len_max;     /* tokens of one sequence */
+	uint64_t apart; /* prefill: bit i: decode worker i is no partner of it now */
 };
 
 struct sched_demand {
@@ -30,7 +31,8 @@ struct sched_demand {
 	uint32_t tokens; /* that the sequence will need at most (prefill: ids; decode:
 			    all) */
 	uint64_t pages;
-	bool late; /* it has waited long */
+	bool late;      /* it has waited long */
+	uint64_t apart; /* bit i: worker i is not for it, and as good as busy */
 };
 
 /* Why nobody was chosen; the largest one seen wins, so BUSY hides a draining worker. */

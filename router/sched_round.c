@@ -175,25 +175,52 @@ static void take(struct sched_worker *w, const struct sched_demand *d)
 	w->kept_pages = MIN(w->kept_pages, w->pages);
 }
 
+/* apart: workers that are left out. */
+static enum sched_why find_worker(struct sched_round *round, unsigned role,
+	const struct sched_ask *ask, uint64_t apart, int *found)
+{
+	struct sched_demand d = ask->demand[role];
+	enum sched_why why = SCHED_BUSY;
+
+	d.apart = apart;
+	if (!beyond_edge(round, role, &d))
+		*found = roles[role].pick(round->w[role], round->n[role], &d, &why);
+	/* Where some are left out, others may find what this one did not. */
+	if (why == SCHED_BUSY && apart == 0)
+		refused(round, role, ask);
+	return why;
+}
+
+/* A prefill worker, and a decode worker that can take over from it. */
+static enum sched_why find_pair(
+	struct sched_round *round, const struct sched_ask *ask, int found[SCHED__ROLES])
+{
+	uint64_t left_out = 0;
+
+	for (;;) {
+		enum sched_why why = find_worker(
+			round, SCHED_PREFILL, ask, left_out, &found[SCHED_PREFILL]);
+		uint64_t apart;
+
+		if (why != SCHED_OK)
+			return why;
+		apart = round->w[SCHED_PREFILL][found[SCHED_PREFILL]].apart;
+		why = find_worker(round, SCHED_DECODE, ask, apart, &found[SCHED_DECODE]);
+		if (why != SCHED_BUSY || apart == 0)
+			return why;
+		left_out |= UINT64_C(1) << found[SCHED_PREFILL];
+	}
+}
+
 enum sched_why sched_round_try(
 	struct sched_round *round, const struct sched_ask *ask, int at[SCHED__ROLES])
 {
 	struct sched_fair *fair = round->fair;
 	int found[SCHED__ROLES];
-	enum sched_why why;
+	enum sched_why why = find_pair(round, ask, found);
 
-	for (unsigned role = 0; role < SCHED__ROLES; role++) {
-		const struct sched_demand *d = &ask->demand[role];
-
-		why = SCHED_BUSY;
-		if (!beyond_edge(round, role, d))
-			found[role] =
-				roles[role].pick(round->w[role], round->n[role], d, &why);
-		if (why == SCHED_BUSY)
-			refused(round, role, ask);
-		if (why != SCHED_OK)
-			return why;
-	}
+	if (why != SCHED_OK)
+		return why;
 	for (unsigned role = 0; role < SCHED__ROLES; role++) {
 		take(&round->w[role][found[role]], &ask->demand[role]);
 		at[role] = found[role];

@@ -146,6 +146,8 @@ class Process:
 
     def ended(self, stopping):
         code, self.child = self.child.returncode, None
+        if code == -signal.SIGTERM and (stopping or self.leaving):
+            code = 0  # it was starting: who serves handles the signal
         if time.monotonic() - self.started > STEADY:
             self.delay = DELAY_FIRST
         self.last_exit = code

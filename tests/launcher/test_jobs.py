@@ -1,4 +1,5 @@
 """Orders, carried out on processes that do not exist: who starts and ends, and when."""
+import signal
 import time
 import types
 
@@ -161,6 +162,16 @@ def test_a_drain_that_cut_work_is_told():
     next(job)
     b.end(b.processes[1], 6)
     assert b.run(job)[0] == 0 and b.cut == ["d1"]
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+def test_what_is_stopped_while_it_starts_cut_no_work(stopping):
+    b = Boss(worker("d0"))
+    p = b.processes[0]
+    p.leaving = not stopping
+    p.child.returncode = -signal.SIGTERM
+    p.ended(stopping)
+    assert (p.state, p.last_exit) == ("stopped", 0)
 
 
 @pytest.mark.parametrize("wait", ["1", None, 0, -1, float("nan"), 1e9])

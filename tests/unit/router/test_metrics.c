@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 static struct metrics m;
+static struct pairs pairs;
 
 static struct sink text_of(struct rig *g, const char *model)
 {
@@ -14,6 +15,7 @@ static struct sink text_of(struct rig *g, const char *model)
 		.metrics = &m,
 		.fleet = g->fleet,
 		.requests = &g->set,
+		.pairs = &pairs,
 		.model = model,
 		.router = "r0",
 	};

@@ -48,19 +48,6 @@ static status check_id(const char *id, struct err *err)
 	return ST_OK;
 }
 
-static status check_log_level(const char *word, struct err *err)
-{
-	static const char *const words[] = {"error", "warn", "info", "debug"};
-
-	for (size_t i = 0; i < COUNT(words); i++)
-		if (strcmp(word, words[i]) == 0) {
-			log_level_set((enum log_level)i);
-			return ST_OK;
-		}
-	return err_set(
-		err, ST_INVALID, "log_level '%s': error, warn, info or debug", word);
-}
-
 static status check_addresses(const struct router_conf *c, struct err *err)
 {
 	char path[RUNTIME_PATH_BYTES];
@@ -138,20 +125,6 @@ static status check_origins(const struct router_conf *c, struct err *err)
 	return ST_OK;
 }
 
-static status check_words(const struct router_conf *c, struct err *err)
-{
-	status st = check_log_level(c->log_level, err);
-
-	if (st != ST_OK)
-		return st;
-	if (strcmp(c->generation_config, "auto") != 0 &&
-		strcmp(c->generation_config, "none") != 0)
-		return err_set(err, ST_INVALID, "generation_config '%s': auto or none",
-			c->generation_config);
-	st = fault_check(c->debug_fault, err);
-	return st == ST_OK ? ST_OK : err_wrap(err, "debug_fault");
-}
-
 static status check_all(const void *values, struct err *err)
 {
 	const struct router_conf *c = values;
@@ -164,7 +137,7 @@ static status check_all(const void *values, struct err *err)
 	if (st == ST_OK)
 		st = check_origins(c, err);
 	if (st == ST_OK)
-		st = check_words(c, err);
+		st = conf_shared_apply(c->log_level, c->debug_fault, err);
 	if (st != ST_OK)
 		return st;
 	if (c->silent_ms < 2 * c->beat_ms)

@@ -8,10 +8,9 @@
 #define ROUTER_NAMES_MAX 32u
 
 // clang-format off
-#define ROUTER_CONF(U64, F64, STR, BOOL)                                                     \
+#define ROUTER_CONF(U64, F64, STR, BOOL, WORD) \
 STR(id, "r0", "name of this router: letters, digits, . _ -; names its socket")               \
 STR(model, NULL, "directory of the checkpoint: tokenizer, template, config.json")            \
-STR(runtime_dir, "", "sockets of this host; empty: /run/baton for root, /tmp/baton-UID")     \
 STR(host, "127.0.0.1", "address literal to listen on; :: is both families")                  \
 U64(port, "8000", 0, 65535, "HTTP port; 0: any free one")                                    \
 STR(uds, "", "Unix socket to listen on besides the port")                                    \
@@ -20,24 +19,20 @@ U64(probe_port, "0", 0, 65535, "health probes on a thread of their own; 0: off")
 STR(chat_template, "", "template file instead of the model's own")                           \
 STR(python, "", "python3 with jinja2; empty: /usr/bin/python3")                              \
 BOOL(strict_template, "false", "messages reach the template as they came")                   \
-STR(generation_config, "auto", "sampling defaults: auto (the model's file, if any) or none") \
+WORD(generation_config, "auto", "auto|none", "sampling defaults of the model's file, if any") \
 U64(max_queued, "16384", 1, 65536, "requests that wait for workers; more: 503")              \
 F64(queue_timeout_s, "60", 0.05, 86400, "longest wait for workers")                          \
 F64(stall_timeout_s, "300", 0.05, 86400, "longest time without progress at workers")               \
 U64(max_replays, "0", 0, 2, "how often a request is begun again when its worker is lost")    \
-U64(beat_ms, "500", 10, 60000, "time between beats to each worker")                          \
 U64(silent_ms, "2000", 20, 600000, "silence after which a worker gets no new work")          \
-U64(lost_ms, "4000", 50, 600000, "silence after which a worker is lost")                     \
 U64(body_max_mb, "32", 1, 1024, "largest body of a request, MiB")                            \
 U64(request_memory_mb, "1024", 1, 1048576, "memory of all requests, MiB; then 503")          \
 U64(connections_max, "4096", 1, 65536, "open connections")                                   \
 U64(idle_timeout_s, "75", 1, 86400, "a connection between two requests is closed after this") \
 U64(stream_drain_s, "60", 1, 3600, "a client that reads nothing is cut after this")          \
 F64(keepalive_s, "15", 0.05, 3600, "silence in a stream before a comment is sent")           \
-F64(shutdown_timeout, "120", 0, 86400, "seconds that a stop may take to finish its work")    \
-U64(settle_ms, "100", 0, 600000, "how long a stop goes on answering 503 at least")           \
-STR(log_level, "info", "error, warn, info or debug")                                         \
-STR(debug_fault, "", "test builds: fault points, pause@queued, pause@prefilled")
+U64(settle_ms, "100", 0, 600000, "how long a stop goes on answering 503 at least") \
+CONF_SHARED(U64, F64, STR, BOOL, WORD)
 // clang-format on
 
 struct router_conf {

@@ -3,6 +3,7 @@
 #include "common/base/conf.h"
 
 #include "common/base/conf_value.h"
+#include "common/base/fault.h"
 #include "common/base/log.h"
 
 #include <assert.h>
@@ -116,7 +117,7 @@ static status set_defaults(struct load *l, struct err *err)
 		const struct conf_key *k = &l->table->keys[i];
 		status st = ST_OK;
 
-		if (k->kind == CONF_STR)
+		if (k->kind == CONF_STR || k->kind == CONF_WORD)
 			memset(l->values + k->offset, 0, sizeof(char *));
 		if (k->initial != NULL)
 			st = set_key(l, k, k->initial, FROM_DEFAULT, err);
@@ -295,4 +296,12 @@ status conf_load(const struct conf_table *table, int argc, char **argv, void *va
 		*stop = true;
 	}
 	return ST_OK;
+}
+
+status conf_shared_apply(const char *log_level, const char *debug_fault, struct err *err)
+{
+	status st = fault_check(debug_fault, err);
+
+	log_level_word(log_level);
+	return st == ST_OK ? ST_OK : err_wrap(err, "debug_fault");
 }

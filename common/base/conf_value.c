@@ -72,6 +72,43 @@ static status refuse(
 	return err_set(err, ST_INVALID, "%s='%s': %s expected", k->name, text, what);
 }
 
+static bool is_one_of(const char *words, const char *text)
+{
+	size_t len = strlen(text);
+
+	for (const char *at = words;; at += strcspn(at, "|") + 1) {
+		size_t n = strcspn(at, "|");
+
+		if (n == len && memcmp(at, text, n) == 0)
+			return true;
+		if (at[n] == 0)
+			return false;
+	}
+}
+
+/* "error|warn|info" as "error, warn or info". */
+static void put_words(struct sink *out, const char *words)
+{
+	const char *last = strrchr(words, '|');
+
+	for (const char *c = words; *c != 0; c++)
+		if (*c != '|')
+			sink_put(out, c, 1);
+		else
+			sink_str(out, c == last ? " or " : ", ");
+}
+
+static status refuse_word(const struct conf_key *k, const char *text, struct err *err)
+{
+	struct sink words;
+
+	sink_init(&words, 1024);
+	put_words(&words, k->words);
+	err_set(err, ST_INVALID, "%s '%s': %s", k->name, text, sink_cstr(&words));
+	sink_release(&words);
+	return err->code;
+}
+
 static status refuse_range(const struct conf_key *k, const char *text, struct err *err)
 {
 	return err_set(err, ST_INVALID, "%s=%s is outside %.15g to %.15g", k->name, text,
@@ -101,6 +138,10 @@ status conf_value_set(const struct conf_key *k, void *member, const char *text, 
 			return refuse_range(k, text, err);
 		memcpy(member, &d, sizeof(d));
 		return ST_OK;
+	case CONF_WORD:
+		if (!is_one_of(k->words, text))
+			return refuse_word(k, text, err);
+		/* fallthrough */
 	case CONF_STR:
 		memcpy(&s, member, sizeof(s));
 		s = replace_text(s, text, join);
@@ -120,6 +161,7 @@ static void help_key(const struct conf_key *k)
 	static const char *const kinds[] = {[CONF_U64] = "N",
 		[CONF_F64] = "X",
 		[CONF_STR] = "TEXT",
+		[CONF_WORD] = "WORD",
 		[CONF_BOOL] = ""};
 	char flag[96];
 	int n = snprintf(flag, sizeof(flag), "--%s", k->name);
@@ -129,7 +171,16 @@ static void help_key(const struct conf_key *k)
 			*c = '-';
 	if (n > 0 && (size_t)n < sizeof(flag) && kinds[k->kind][0] != 0)
 		snprintf(flag + n, sizeof(flag) - (size_t)n, " %s", kinds[k->kind]);
-	out_print("  %-30s %s", flag, k->help);
+	out_print("  %-30s ", flag);
+	if (k->kind == CONF_WORD) {
+		struct sink words;
+
+		sink_init(&words, 1024);
+		put_words(&words, k->words);
+		out_print("%s%s", sink_cstr(&words), k->help[0] != 0 ? "; " : "");
+		sink_release(&words);
+	}
+	out_print("%s", k->help);
 	if (k->initial == NULL)
 		out_print(" (required");
 	else
@@ -191,6 +242,7 @@ void conf_print(const struct conf_table *table, const void *values, struct sink 
 			sink_fmt(out, "%.15g", d);
 			break;
 		case CONF_STR:
+		case CONF_WORD:
 			memcpy(&s, member, sizeof(s));
 			print_text(s, out);
 			break;

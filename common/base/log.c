@@ -231,6 +231,13 @@ void log_level_set(enum log_level level)
 	atomic_store_explicit(&max_level, (int)level, memory_order_relaxed);
 }
 
+void log_level_word(const char *word)
+{
+	for (size_t i = 0; i < COUNT(level_names); i++)
+		if (strcmp(word, level_names[i]) == 0)
+			log_level_set((enum log_level)i);
+}
+
 void log_name_set(const char *name)
 {
 	pthread_mutex_lock(&lock);

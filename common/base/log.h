@@ -12,7 +12,10 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
+#define LOG_LEVEL_WORDS "error|warn|info|debug" /* in this order */
 void log_level_set(enum log_level level);
+/* word: one of them. */
+void log_level_word(const char *word);
 /* Name of the process shown in each line, e.g. "prefill/p0". Copied. */
 void log_name_set(const char *name);
 void log_at(enum log_level level, const char *file, const char *fmt, ...)

@@ -18,25 +18,12 @@
 #define CONF_TYPE struct worker_conf
 static const struct conf_key keys[] = {CONF_KEYS(WORKER_CONF)};
 
-static bool one_of(const char *text, const char *const *words, size_t n, size_t *which)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(text, words[i]) == 0) {
-			*which = i;
-			return true;
-		}
-	return false;
-}
-
-static const char *const dtype_words[] = {"auto", "f32", "bf16"};
-static const char *const level_words[] = {"error", "warn", "info", "debug"};
-
 static bool on_cpu(const struct worker_conf *c)
 {
 	return strncmp(c->gpus, "cpu", 3) == 0;
 }
 
-/* word: checked before. */
+/* word: of DTYPE_WORDS. */
 static enum dtype dtype_of(const struct worker_conf *c, const char *word)
 {
 	if (strcmp(word, "auto") == 0)
@@ -58,23 +45,6 @@ static status check_id(const char *id, struct err *err)
 			return err_set(err, ST_INVALID,
 				"id '%s': only letters, digits, '.', '_' and '-'", id);
 	return ST_OK;
-}
-
-static status check_words(const struct worker_conf *c, struct err *err)
-{
-	size_t which;
-
-	if (!one_of(c->kv_dtype, dtype_words, COUNT(dtype_words), &which))
-		return err_set(
-			err, ST_INVALID, "kv_dtype '%s': auto, f32 or bf16", c->kv_dtype);
-	if (!one_of(c->state_dtype, dtype_words, COUNT(dtype_words), &which))
-		return err_set(err, ST_INVALID, "state_dtype '%s': auto, f32 or bf16",
-			c->state_dtype);
-	if (!one_of(c->log_level, level_words, COUNT(level_words), &which))
-		return err_set(err, ST_INVALID,
-			"log_level '%s': error, warn, info or debug", c->log_level);
-	log_level_set((enum log_level)which);
-	return transport_check(c->transport, on_cpu(c) ? "cpu" : "cuda", err);
 }
 
 /* "cpu:0,cpu:1" or "0,1": fills index[] and returns how many; 0 when it is neither. */
@@ -149,11 +119,6 @@ static status check_model(const struct worker_conf *c, struct err *err)
 	bool serves = !c->plan && !c->doctor;
 	enum dummy_format format;
 
-	if (!is_dummy(c) && strcmp(c->load_format, "auto") != 0)
-		return err_set(err, ST_INVALID,
-			"load_format '%s': auto (safetensors files) or dummy (random "
-			"weights)",
-			c->load_format);
 	if (!is_dummy(c) && c->model_config[0] != 0)
 		return err_set(err, ST_INVALID,
 			"model_config '%s' is for load_format dummy; a checkpoint has "
@@ -190,14 +155,13 @@ static status check_values(const struct worker_conf *c, struct err *err)
 	if (st == ST_OK)
 		st = check_gpus(c->gpus, err);
 	if (st == ST_OK)
-		st = check_words(c, err);
+		st = transport_check(c->transport, on_cpu(c) ? "cpu" : "cuda", err);
 	if (st != ST_OK)
 		return st;
 	st = kernels_known(c->kernels, on_cpu(c) ? "cpu" : "cuda", err);
 	if (st != ST_OK)
 		return err_wrap(err, "kernels");
-	st = fault_check(c->debug_fault, err);
-	return st == ST_OK ? ST_OK : err_wrap(err, "debug_fault");
+	return conf_shared_apply(c->log_level, c->debug_fault, err);
 }
 
 static status check_all(const void *values, struct err *err)

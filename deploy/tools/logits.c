@@ -16,7 +16,7 @@
 #define TOOL_MEMORY_BYTES (UINT64_C(64) << 30)
 #define SLOT              1u
 
-#define LOGITS_CONF(U64, F64, STR, BOOL)                                                 \
+#define LOGITS_CONF(U64, F64, STR, BOOL, WORD)                                           \
 	STR(model, "", "checkpoint folder")                                              \
 	STR(load_format, "auto", "auto: the checkpoint; dummy: random weights")          \
 	STR(model_config, "", "with dummy: config.json of the model")                    \
@@ -26,7 +26,7 @@
 	U64(chunk, "512", 1, 1 << 20, "tokens of one prefill pass")                      \
 	U64(decode, "0", 0, 1 << 20, "ids at each end that go through decode steps")     \
 	BOOL(deep, "false", "write hidden states and GDN state of deep.ids")             \
-	STR(backend, "auto", "auto, cpu or cuda: what the devices must be")              \
+	WORD(backend, "auto", "auto|cpu|cuda", "what the devices must be")               \
 	STR(gpus, "", "devices, one rank each: cpu:0,cpu:1 or 0,1; empty: the first")    \
 	STR(gpus_decode, "", "with --decode: devices of the decoding side, if others")   \
 	STR(transport, "auto", "with --decode: as the workers' --transport")             \
@@ -328,9 +328,6 @@ static status check_backend(struct logits_conf *c, struct err *err)
 	bool cuda = strcmp(c->backend, "cuda") == 0, cpu = strcmp(c->backend, "cpu") == 0;
 	const char *devices[2];
 
-	if (!cuda && !cpu && strcmp(c->backend, "auto") != 0)
-		return err_set(
-			err, ST_INVALID, "backend '%s': auto, cpu or cuda", c->backend);
 	if (c->gpus[0] == 0)
 		c->gpus = cuda ? "0" : "cpu:0";
 	devices[0] = c->gpus;

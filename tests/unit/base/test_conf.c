@@ -14,12 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TEST_CONF(U64, F64, STR, BOOL)                                                   \
+#define TEST_CONF(U64, F64, STR, BOOL, WORD)                                             \
 	U64(max_seqs, "256", 1, 4096, "sequences at once")                               \
 	U64(budget, "0", 0, UINT64_MAX, "bytes")                                         \
 	F64(share, "0.5", 0.0, 1.0, "share of memory")                                   \
 	STR(model, NULL, "model folder")                                                 \
 	STR(debug_fault, "", "fault points")                                             \
+	WORD(format, "auto", "auto|bf16|f32", "of the state")                            \
 	BOOL(migrate, "false", "move sequences when draining")
 
 struct conf {
@@ -161,8 +162,9 @@ static void dashes_dots_and_underscores_are_the_same(void **state)
 	struct fixture *f = *state;
 
 	assert_int_equal(load(f, "--debug.fault=pause@adopt", "--max_seqs", "5",
-				 "--migrate", "--model=", NULL),
+				 "--migrate", "--model=", "--format=f32", NULL),
 		ST_OK);
+	assert_string_equal(f->c.format, "f32");
 	assert_string_equal(f->c.debug_fault, "pause@adopt");
 	assert_int_equal(f->c.max_seqs, 5);
 	assert_true(f->c.migrate);
@@ -197,6 +199,10 @@ static void bad_values_are_refused_with_key_and_value(void **state)
 		{"--budget=18446744073709551616", "budget='18446744073709551616'"},
 		{"--share=1.01", "share=1.01 is outside 0 to 1"},
 		{"--share=nan", "share='nan'"},
+		{"--format=f16", "format 'f16': auto, bf16 or f32"},
+		{"--format=bf", "format 'bf': auto, bf16 or f32"},
+		{"--format=auto|bf16", "format 'auto|bf16'"},
+		{"--format=", "format ''"},
 		{"--share=0x1p-2", "share='0x1p-2'"},
 		{"--share=1e999", "share='1e999'"},
 		{"--share=.5x", "share='.5x'"},
@@ -311,7 +317,7 @@ static void effective_values_print_in_one_line(void **state)
 	conf_print(&table, &f->c, &s);
 	assert_string_equal(sink_cstr(&s),
 		"max_seqs=256 budget=0 share=0.25 model=\"a \\\"b\\\"\" debug_fault=\"\" "
-		"migrate=true routers=\"x\\ny\"");
+		"format=auto migrate=true routers=\"x\\ny\"");
 	sink_release(&s);
 }
 

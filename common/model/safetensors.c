@@ -160,6 +160,19 @@ status st_index_add(
 	return st == ST_OK ? ST_OK : err_wrap(err, "%s", name);
 }
 
+/* An index whose files were read, or could not be (st). */
+static status finish(
+	struct st_index **out, struct st_index *ix, status st, struct err *err)
+{
+	if (st == ST_OK)
+		st = st_index_map(ix, err);
+	if (st == ST_OK)
+		*out = ix;
+	else
+		st_close(ix);
+	return st;
+}
+
 status st_open_file(struct st_index **out, const char *path, struct err *err)
 {
 	const char *slash = strrchr(path, '/');
@@ -167,16 +180,7 @@ status st_open_file(struct st_index **out, const char *path, struct err *err)
 	status st;
 
 	st = st_index_add(ix, path, slash != NULL ? slash + 1 : path, err);
-	if (st != ST_OK)
-		goto out;
-	st = st_index_map(ix, err);
-	if (st != ST_OK)
-		goto out;
-	*out = ix;
-	ix = NULL;
-out:
-	st_close(ix);
-	return st;
+	return finish(out, ix, st, err);
 }
 
 status st_parse(
@@ -201,16 +205,7 @@ status st_parse(
 	memcpy(text, head.at + 8, (size_t)text_bytes);
 	ix->files[add_file(ix, "header", -1)].header = text;
 	st = st_parse_header(ix, 0, text, text_bytes, file_bytes - 8 - text_bytes, err);
-	if (st != ST_OK)
-		goto out;
-	st = st_index_map(ix, err);
-	if (st != ST_OK)
-		goto out;
-	*out = ix;
-	ix = NULL;
-out:
-	st_close(ix);
-	return st;
+	return finish(out, ix, st, err);
 }
 
 void st_close(struct st_index *ix)

@@ -1,4 +1,5 @@
 /* Writing a safetensors file, for tools and tests. */
+#include "common/base/json_write.h"
 #include "common/model/safetensors_impl.h"
 
 #include <errno.h>
@@ -20,14 +21,22 @@ static uint64_t tensor_bytes(const struct st_out_tensor *t)
 	return bits / 8;
 }
 
-static void put_entry(struct sink *text, const struct st_out_tensor *t, uint64_t begin)
+static void put_entry(struct json_out *w, const struct st_out_tensor *t, uint64_t begin)
 {
-	sink_fmt(text, "\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name,
-		st_dtype_name(t->dtype));
+	json_name(w, t->name);
+	json_open(w, '{');
+	json_add_text(w, "dtype", st_dtype_name(t->dtype));
+	json_name(w, "shape");
+	json_open(w, '[');
 	for (uint32_t d = 0; d < t->n_dims; d++)
-		sink_fmt(text, "%s%llu", d > 0 ? "," : "", (unsigned long long)t->dim[d]);
-	sink_fmt(text, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
-		(unsigned long long)(begin + tensor_bytes(t)));
+		json_put_u64(w, t->dim[d]);
+	json_close(w);
+	json_name(w, "data_offsets");
+	json_open(w, '[');
+	json_put_u64(w, begin);
+	json_put_u64(w, begin + tensor_bytes(t));
+	json_close(w);
+	json_close(w);
 }
 
 static status check_name(const char *name, struct err *err)
@@ -68,20 +77,20 @@ static status write_all(
 static status make_header(struct sink *text, const struct st_out_tensor *tensors,
 	uint32_t n_tensors, struct err *err)
 {
+	struct json_out w;
 	uint64_t begin = 0;
 	status st;
 
-	sink_str(text, "{");
+	json_out_init(&w, text);
+	json_open(&w, '{');
 	for (uint32_t i = 0; i < n_tensors; i++) {
 		st = check_name(tensors[i].name, err);
 		if (st != ST_OK)
 			return st;
-		if (i > 0)
-			sink_str(text, ",");
-		put_entry(text, &tensors[i], begin);
+		put_entry(&w, &tensors[i], begin);
 		begin += tensor_bytes(&tensors[i]);
 	}
-	sink_str(text, "}");
+	json_close(&w);
 	while (!text->full && text->len % 8 != 0)
 		sink_str(text, " ");
 	if (text->full)

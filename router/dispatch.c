@@ -137,7 +137,8 @@ static bool role_gone(const struct router *rt, uint8_t role, uint64_t now_ns)
 	uint64_t since = rt->role_since_ns[role == WIRE_DECODE];
 	uint64_t ran_ns = clock_ran_of(now_ns);
 
-	return since != 0 && ran_ns - MIN(since, ran_ns) >= rt->conf->lost_ms * NS_PER_MS;
+	return since != 0 && (double)(ran_ns - MIN(since, ran_ns)) >=
+				     rt->conf->worker_wait_s * (double)NS_PER_S;
 }
 
 static bool too_late(const struct router *rt, const struct request *r, uint64_t now_ns)
@@ -206,6 +207,8 @@ static void place(struct router *rt, uint64_t now_ns)
 			continue;
 		if (r->d != NULL) {
 			move(r, EV_PLACED, NULL);
+		} else if (r->n_claims == REQUEST_CLAIMS_MAX) {
+			continue; /* until a worker gives something back */
 		} else if (nobody_pulls(rt, r)) {
 			move(r, EV_P_LOST, NULL);
 		} else if (choose_d(rt, r, now_ns, &route) == SCHED_OK) {

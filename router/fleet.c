@@ -363,6 +363,11 @@ struct worker_view *fleet_tick(struct fleet *f, uint64_t now_ns)
 	return NULL;
 }
 
+void fleet_failed(struct worker_view *w)
+{
+	set_state(w, WORKER_LOST);
+}
+
 struct worker_view *fleet_disconnected(struct fleet *f, int conn)
 {
 	for (uint32_t i = 0; i < f->n; i++)

@@ -118,6 +118,8 @@ const char *fleet_shown_name(enum fleet_shown shown);
 /* Advance states. Returns a worker that was just lost by silence, or because it is
  * broken, or NULL; call until NULL. The entry is valid until fleet_bury. */
 struct worker_view *fleet_tick(struct fleet *f, uint64_t now_ns);
+/* It said itself that it is at its end. */
+void fleet_failed(struct worker_view *w);
 /* The worker whose connection ended, marked lost; NULL: none. */
 struct worker_view *fleet_disconnected(struct fleet *f, int conn);
 /* After everybody was told, so that nobody holds anything of it: the entry is free. */

@@ -103,6 +103,7 @@ static status on_failed(
 	(void)err;
 	snprintf(why, sizeof(why), "its device failed: %.*s", (int)MIN(m->text.len, 256),
 		(const char *)m->text.at);
+	fleet_failed(from->w);
 	link_lost(rt, from->w, why);
 	return ST_OK;
 }
@@ -164,7 +165,9 @@ static status on_prefilled(
 
 	if (r == NULL || r->p != from->w)
 		return ST_OK; /* a cancel is on its way to it */
-	rt->metrics.counter[COUNTER_prompt_tokens] += m->n_tokens;
+	rt->metrics
+		.counter[r->computed ? COUNTER_replayed_tokens : COUNTER_prompt_tokens] +=
+		m->n_tokens;
 	return move(rt, r, EV_PREFILLED, m, err);
 }
 
@@ -282,6 +285,11 @@ static status on_finished(
 		log_warn("req=%s ended by %s reason='%s': %.*s", r->id, from->w->id,
 			wire_finish_text((unsigned)m->reason), (int)MIN(m->text.len, 300),
 			(const char *)m->text.at);
+	if (m->reason == FINISH_DRAINED) {
+		request_cut(r, from->w);
+		router_wake(rt);
+		return ST_OK;
+	}
 	return move(rt, r, r->p == from->w ? EV_P_FINISHED : EV_D_FINISHED, m, err);
 }
 

@@ -126,6 +126,7 @@ static void placed(struct request *r, const void *what)
 		request_claim(r, r->d, &route->d_hold);
 	}
 	r->source = r->p->key;
+	r->loss = LOSS_WORKER;
 	r->adopt_sent = true;
 	r->adopt_ns = clock_ns();
 	fleet_name(r->d, r->d_name);
@@ -200,30 +201,64 @@ static bool ended_by_deaths(struct request *r)
 	return true;
 }
 
+static bool may_begin_again(const struct request *r)
+{
+	static const bool counts[] = {
+#define X(name, code, counts_) counts_,
+		REQUEST_LOSS_MAP(X)
+#undef X
+	};
+
+	return counts[r->loss] ? r->replays < r->set->max_replays
+			       : r->set->max_replays > 0;
+}
+
+static void fail_lost(struct request *r)
+{
+	static const char *const codes[] = {
+#define X(name, code, counts) code,
+		REQUEST_LOSS_MAP(X)
+#undef X
+	};
+	struct api_error e;
+
+	api_error_set(&e, 503, codes[r->loss], NULL,
+		"%s while it served this request, which was not begun again "
+		"(%u of at most %u times were used).",
+		r->lost_text, r->replays, r->set->max_replays);
+	r->no_retry = r->loss != LOSS_DRAIN;
+	request_fire(r, EV_FAILED, &e);
+}
+
 /* Only in QUEUED, where every replay begins. */
 static void replay(struct request *r, const void *what)
 {
-	struct api_error e;
-
 	(void)what;
 	request_let_go(r);
 	if (ended_by_deaths(r))
 		return;
-	if (r->replays == r->set->max_replays || r->n_claims + 2 > REQUEST_CLAIMS_MAX) {
-		api_error_set(&e, 503, "worker_lost", NULL,
-			"%s while it served this request, which was not begun again "
-			"(%u of at most %u times were used).",
-			r->lost_text, r->replays, r->set->max_replays);
-		r->no_retry = true;
-		request_fire(r, EV_FAILED, &e);
+	if (!may_begin_again(r)) {
+		fail_lost(r);
 		return;
 	}
-	r->replays++;
+	r->replays += r->loss == LOSS_WORKER;
+	r->loss = LOSS_WORKER;
 	r->set->replays++;
 	r->attempt++;
 	r->queued_ns = clock_ns();
 	r->waits_ns = clock_ran_of(r->queued_ns);
 	r->dispatched_ns = r->prefilled_ns = r->adopt_ns = r->adopted_ns = 0;
+}
+
+/* Those that took its pages go on meanwhile: the more often it came to that, the longer
+ * it lets them. The one that has come furthest is never evicted, so all come to an end.
+ */
+static void evicted(struct request *r, const void *what)
+{
+	r->loss = LOSS_PAGES;
+	replay(r, what);
+	r->not_before_ns = clock_ns() + (AGAIN_NS << MIN(r->evictions, 6u));
+	r->evictions++;
 }
 
 /* d is gone, does not want it now, or could not pull it. A lease that nobody can pull
@@ -305,7 +340,7 @@ static const struct row rows[RQ__STATES][EV__EVENTS] =
 				[EV_P_LOST] = {RQ_HANDOVER,
 					nothing}, /* d's word decides */
 				[EV_D_LOST] = {RQ_PLACE, place_again},
-				[EV_EVICTED] = {RQ_QUEUED, replay},
+				[EV_EVICTED] = {RQ_QUEUED, evicted},
 				[EV_CANCELLED] = {RQ_DONE, request_end_cancelled},
 				[EV_FAILED] = {RQ_DONE, request_end_failed},
 			},
@@ -317,7 +352,7 @@ static const struct row rows[RQ__STATES][EV__EVENTS] =
 				[EV_D_LATER] = {RQ_DONE, request_end_breach},
 				[EV_D_REJECTED] = {RQ_DONE, request_end_breach},
 				[EV_D_LOST] = {RQ_QUEUED, replay},
-				[EV_EVICTED] = {RQ_QUEUED, replay},
+				[EV_EVICTED] = {RQ_QUEUED, evicted},
 				[EV_CANCELLED] = {RQ_DONE, request_end_cancelled},
 				[EV_FAILED] = {RQ_DONE, request_end_failed},
 			},

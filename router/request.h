@@ -112,6 +112,18 @@ struct request_token {
 	bool ends;         /* a stop token: it ends the answer and has no text */
 };
 
+/* Why a worker does not go on with it. Only a loss counts against max_replays: an end of
+ * service and want of pages say nothing about the request. */
+#define REQUEST_LOSS_MAP(X)                                                              \
+	X(WORKER, "worker_lost", true)                                                   \
+	X(DRAIN, "draining", false)                                                      \
+	X(PAGES, "worker_lost", false)
+enum request_loss {
+#define X(name, code, counts) LOSS_##name,
+	REQUEST_LOSS_MAP(X)
+#undef X
+};
+
 struct request_claim {
 	struct worker_view *w;
 	uint32_t attempt;
@@ -158,12 +170,15 @@ struct request {
 	bool front;                /* the next QUEUED is entered at the head */
 	unsigned size_class;       /* QUEUED: of the list that it is in */
 	uint64_t tried;            /* number of the last round that looked at it */
-	uint32_t replays;
-	uint32_t pulls_failed; /* of this lease */
-	bool shared;           /* its prefill was shared out */
-	uint32_t n_scored;     /* prompt tokens whose logprobs have come */
-	uint32_t n_final;      /* tokens that p has computed, as far as it said */
-	uint32_t deaths;       /* workers that were lost while they worked on it */
+	uint32_t replays;          /* after losses that count */
+	uint32_t evictions;
+	enum request_loss loss; /* the last one */
+	bool computed;          /* its prompt was, once: it counts only then */
+	uint32_t pulls_failed;  /* of this lease */
+	bool shared;            /* its prefill was shared out */
+	uint32_t n_scored;      /* prompt tokens whose logprobs have come */
+	uint32_t n_final;       /* tokens that p has computed, as far as it said */
+	uint32_t deaths;        /* workers that were lost while they worked on it */
 	uint64_t lease;
 	uint64_t lease_group; /* the first lease of that state; 0: it is the only one */
 	uint64_t lease_seq;   /* under which request p has it */
@@ -232,6 +247,8 @@ bool request_wants(const struct request *r, const struct request_claim *claim);
 /* What w holds, or will hold, for the attempt. */
 bool request_claims(
 	const struct request *r, const struct worker_view *w, uint32_t attempt);
+/* w ended its work on it before it was done, because it ends itself. */
+void request_cut(struct request *r, struct worker_view *w);
 /* w is lost: claims on it end. */
 void request_worker_lost(struct request *r, struct worker_view *w, const char *text);
 

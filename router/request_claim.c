@@ -130,12 +130,14 @@ void request_let_go(struct request *r)
 
 /* ---- news of workers that hold nothing any more ---- */
 
-static void without(struct request *r, struct worker_view *w, const char *text)
+static void without(struct request *r, struct worker_view *w, enum request_loss loss,
+	const char *text)
 {
 	bool was_p = r->p == w;
 
 	if (!was_p && r->d != w)
 		return;
+	r->loss = loss;
 	snprintf(r->lost_text, sizeof(r->lost_text), "%s", text);
 	if (was_p) {
 		r->p = NULL;
@@ -160,7 +162,7 @@ void request_freed(struct request *r, struct worker_view *w, uint32_t attempt)
 	if (r->giver == w)
 		r->giver = NULL;
 	if (r->p == w || (r->d == w && r->adopt_sent))
-		without(r, w, "A worker gave the state up");
+		without(r, w, LOSS_WORKER, "A worker gave the state up");
 }
 
 /* Messages keep their order: a beat that was built after w was told, and read after it
@@ -177,6 +179,15 @@ bool request_absent(
 	return false;
 }
 
+/* Its claim ends with `freed`, which follows. */
+void request_cut(struct request *r, struct worker_view *w)
+{
+	char text[sizeof(r->lost_text)];
+
+	snprintf(text, sizeof(text), "Worker %s went out of service", w->id);
+	without(r, w, LOSS_DRAIN, text);
+}
+
 void request_worker_lost(struct request *r, struct worker_view *w, const char *text)
 {
 	for (uint32_t i = r->n_claims; i-- > 0;)
@@ -187,5 +198,5 @@ void request_worker_lost(struct request *r, struct worker_view *w, const char *t
 	/* Where its state only lay, it did nothing. */
 	r->deaths += (r->state == RQ_PREFILL && r->p == w) ||
 		     ((r->state == RQ_HANDOVER || r->state == RQ_DECODE) && r->d == w);
-	without(r, w, text);
+	without(r, w, LOSS_WORKER, text);
 }

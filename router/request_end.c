@@ -64,16 +64,14 @@ static void rejected(struct request *r, const void *what)
 
 static void finished_badly(struct request *r, const struct msg_finished *m)
 {
-	bool drained = m->reason == FINISH_DRAINED;
 	struct api_error e;
 
 	if (m->reason == FINISH_NAN)
 		api_error_set(&e, 500, "nan_logits", NULL,
 			"The model gave NaN or infinite logits; no token was made of "
 			"them.");
-	else if (m->reason == FINISH_ERROR || drained)
-		api_error_set(&e, drained ? 503 : 500,
-			drained ? "draining" : "worker_error", NULL,
+	else if (m->reason == FINISH_ERROR)
+		api_error_set(&e, 500, "worker_error", NULL,
 			"The worker ended this request: %s",
 			wire_finish_text((unsigned)m->reason));
 	else
@@ -111,8 +109,8 @@ void request_end_d_finished(struct request *r, const void *what)
 
 	r->d = NULL;
 	r->adopt_sent = false;
-	if (!counted && m->reason != FINISH_CANCELLED && m->reason != FINISH_DRAINED &&
-		m->reason != FINISH_ERROR && m->reason != FINISH_NAN) {
+	if (!counted && m->reason != FINISH_CANCELLED && m->reason != FINISH_ERROR &&
+		m->reason != FINISH_NAN) {
 		request_let_go(r);
 		request_end_breach(r, NULL);
 	} else if (m->reason == FINISH_STOP_TOKEN || m->reason == FINISH_STOP_STRING ||

@@ -201,6 +201,7 @@ void request_prefilled(struct request *r, const void *what)
 		return;
 	}
 	request_lighten_prefill(r);
+	r->computed = true;
 	if (n > 1) {
 		r->shared = true;
 		share_out(r, m);
@@ -214,6 +215,7 @@ void request_shared(struct request *r, const void *what)
 	const struct request_share *s = what;
 
 	r->leader = 0;
+	r->computed = true;
 	r->p = s->leader->p;
 	r->dispatched_ns = s->leader->dispatched_ns;
 	memcpy(r->p_name, s->leader->p_name, sizeof(r->p_name));

@@ -23,7 +23,8 @@ WORD(generation_config, "auto", "auto|none", "sampling defaults of the model's f
 U64(max_queued, "16384", 1, 65536, "requests that wait for workers; more: 503")              \
 F64(queue_timeout_s, "60", 0.05, 86400, "longest wait for workers")                          \
 F64(stall_timeout_s, "300", 0.05, 86400, "longest time without progress at workers")               \
-U64(max_replays, "0", 0, 2, "how often a request is begun again when its worker is lost")    \
+U64(max_replays, "2", 0, 2, "how often a request is begun again when its worker is lost")    \
+F64(worker_wait_s, "20", 0.05, 86400, "how long requests wait for a role without workers")   \
 U64(silent_ms, "2000", 20, 600000, "silence after which a worker gets no new work")          \
 U64(body_max_mb, "32", 1, 1024, "largest body of a request, MiB")                            \
 U64(request_memory_mb, "1024", 1, 1048576, "memory of all requests, MiB; then 503")          \

@@ -35,7 +35,7 @@ def ended_with_4(c, name):
 def test_requests_of_a_failed_device_are_right_elsewhere(build, tmp_path, who, blow, text):
     name = f"{who[0]}0"
     row = LONG if who == "prefill" else COUNT
-    with Cluster(tmp_path, build, router_flags="--max-replays 2", **flags(who, blow)) as c:
+    with Cluster(tmp_path, build, **flags(who, blow)) as c:
         got = in_parallel(lambda row: (ask(c, row), row), [row, CONVERSATIONS[0], CONVERSATIONS[1]], 3)
         for r, row in got:
             assert r.status == 200 and r.json()["choices"][0]["text"] == row["greedy_text"], r.body
@@ -49,7 +49,7 @@ def test_requests_of_a_failed_device_are_right_elsewhere(build, tmp_path, who, b
 @pytest.mark.parametrize("who,blow,text", BLOWS)
 def test_without_replays_a_failed_device_is_a_clear_error(build, tmp_path, who, blow, text):
     row = LONG if who == "prefill" else COUNT
-    with Cluster(tmp_path, build, **flags(who, blow)) as c:
+    with Cluster(tmp_path, build, router_flags="--max-replays 0", **flags(who, blow)) as c:
         begun = time.monotonic()
         r = ask(c, row)
         if blow.startswith("fail_copy"):  # the lease is whole: another pull serves it

@@ -113,9 +113,10 @@ def test_a_client_that_leaves_while_tokens_flow_or_wait_in_the_queue(build, tmp_
 
 @pytest.mark.parametrize("victim", ["p0", "d0"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_killed_worker_is_a_clear_error_and_service_returns(build, tmp_path, victim, stream):
+def test_a_killed_worker_without_replays_is_a_clear_error_and_service_returns(build, tmp_path, victim, stream):
     slow = "--debug-fault step_delay_ms=20"
-    with Cluster(tmp_path, build, prefill_flags=slow + " --max-num-batched-tokens 64",
+    with Cluster(tmp_path, build, router_flags="--max-replays 0",
+                 prefill_flags=slow + " --max-num-batched-tokens 64",
                  decode_flags=slow) as c:
         warm(c)
         row = LONG if victim == "p0" else COUNT

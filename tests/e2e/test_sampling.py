@@ -355,7 +355,7 @@ def test_a_replay_draws_and_penalises_as_if_nothing_had_happened(build, tmp_path
     tokens it had, and its text and logprobs are those of an undisturbed run."""
     body = dict(prompt=CONVERSATIONS[60]["prompt_ids"], max_tokens=60, n=4, seed=17, logprobs=2, frequency_penalty=0.3,
                 repetition_penalty=1.1, min_tokens=40, logit_bias={"77": 1.5}, **WILD)
-    with Cluster(tmp_path, build, decode=2, router_flags="--max-replays 2",
+    with Cluster(tmp_path, build, decode=2,
                  decode_flags="--debug-fault step_delay_ms=20") as c:
         calm = ask(c, **body)["choices"]
         got = []

@@ -5,7 +5,7 @@
  *   use:I              later words mean the I-th request, not the last
  *   replays:N  no_eos  before it is made: max_replays; no stop ids
  *   preparing          work for it is under way
- *   ready  go[:W]  place[:W]  first:T[/FAULT]  adopted  tok:T  evicted  cancel
+ *   ready  go[:W]  place[:W]  first:T[/FAULT]  adopted  tok:T  evicted  cut:W  cancel
  *                      its events; a route leads over decode worker W (d0)
  *   p_later:R  d_later:R  p_refuses:R  d_refuses:R     REJECT_R of a worker
  *   p_ends:R  d_ends:R[:N]             FINISH_R of a worker, after N tokens
@@ -280,6 +280,7 @@ static inline bool script_number(struct script *s, const char *name, const char 
 	X(adopted, rig_move(s->r, EV_ADOPTED, &rig_adopted))                             \
 	X(tok, script_token(s, arg))                                                     \
 	X(evicted, rig_move(s->r, EV_EVICTED, NULL))                                     \
+	X(cut, request_cut(s->r, script_worker(s, arg)))                                 \
 	X(cancel, request_cancel(s->r))                                                  \
 	X(p_later, script_reject(s, EV_P_LATER, arg))                                    \
 	X(d_later, script_reject(s, EV_D_LATER, arg))                                    \

@@ -207,6 +207,7 @@ static int setup(void **state)
 		.cors_origin = "",
 		.max_queued = 64,
 		.lost_ms = 4000,
+		.worker_wait_s = 4,
 		.keepalive_s = 60,
 		.queue_timeout_s = 60,
 		.stall_timeout_s = 300};

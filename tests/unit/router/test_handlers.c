@@ -182,6 +182,21 @@ static void the_end_of_a_connection_is_told_to_the_others(void **state)
 	assert_int_equal(fleet_count(x->rt.fleet), 1);
 }
 
+static void a_worker_that_says_that_its_device_failed_is_lost_at_once(void **state)
+{
+	struct wired *x = *state;
+	struct msg_failed failed = {.text = BYTES_STR("it hangs")};
+	struct request *r;
+
+	both_join(x);
+	start_request(x, &r);
+	say(&x->a, MSG_failed, &failed);
+	listen_for(x, 1); /* peer_down */
+	assert_int_equal(r->state, RQ_DONE);
+	assert_string_equal(r->error.code, "worker_lost");
+	assert_int_equal(fleet_count(x->rt.fleet), 1);
+}
+
 static void a_worker_that_cannot_be_reached_is_lost(void **state)
 {
 	struct wired *x = *state;
@@ -241,6 +256,7 @@ int main(void)
 		WIRED(another_worker_has_no_say_in_a_request),
 		WIRED(a_refusal_for_want_of_room_waits_and_the_worker_is_spared),
 		WIRED(the_end_of_a_connection_is_told_to_the_others),
+		WIRED(a_worker_that_says_that_its_device_failed_is_lost_at_once),
 		WIRED(a_worker_that_cannot_be_reached_is_lost),
 		WIRED(a_queue_without_workers_ends_when_none_came_back),
 		WIRED(nobody_waits_longer_than_the_queue_allows),

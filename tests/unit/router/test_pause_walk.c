@@ -122,6 +122,7 @@ static void open_sim(struct sim *x, uint32_t max_replays)
 
 	*x = (struct sim){.conf = {.id = "r0",
 				  .lost_ms = 4000,
+				  .worker_wait_s = 4,
 				  .queue_timeout_s = 20,
 				  .stall_timeout_s = 300}};
 	the_sim = x;

@@ -101,8 +101,6 @@ static const struct scenario scenarios[] = {
 		"d_ends:NAN error:nan_logits sent:release_p0 free|" PREFILL
 		"p_ends:ERROR ended:failed http:500 error:worker_error free|" DECODE
 		"d_ends:ERROR error:worker_error sent:release_p0 free|" PREFILL
-		"p_ends:DRAINED ended:failed http:503 error:draining free|" DECODE
-		"d_ends:DRAINED error:draining sent:release_p0 free|" PREFILL
 		"p_ends:CANCELLED ended:failed http:500 " LIES "free|" DECODE
 		"d_ends:CANCELLED " LIES "sent:release_p0 free"},
 	{"a_state_of_another_length_is_never_handed_on",
@@ -137,6 +135,20 @@ static const struct scenario scenarios[] = {
 	{"an_eviction_is_replayed_after_the_worker_was_told_to_forget",
 		"replays:2 " DECODE "evicted sent:cancel_d0,release_p0 =queued "
 		"freed:d0 =queued freed:p0 cancel"},
+	/* Want of pages and an end of service say nothing about the request. */
+	{"evictions_and_drains_that_are_cut_use_up_no_replay",
+		"replays:1 " DECODE "evicted =queued pause replayed:0 back:d0 freed:p0 "
+		"go:d1 first:13 adopted evicted =queued replayed:0 replays_of_all:2 "
+		"cancel free|"
+		"replays:1 " DECODE "cut:d0 sent:release_p0 =queued replayed:0 back:d0 "
+		"go:d1 first:13 adopted lost:d1 =queued replayed:1 cancel free|"
+		"replays:1 " PREFILL "cut:p0 sent: =queued replayed:0 cancel free|"
+		"replays:1 " HANDOVER "cut:d0 sent: =place leased place:d1 sent:adopt_d1 "
+		"cancel free"},
+	{"without_replays_evictions_and_cut_drains_are_errors",
+		"replays:0 " DECODE "evicted error:worker_lost no_retry free|"
+		"replays:0 " DECODE "cut:d0 http:503 error:draining no_retry:0 free|"
+		"replays:0 " PREFILL "cut:p0 http:503 error:draining no_retry:0 free"},
 	{"a_replay_forgets_how_far_it_had_come",
 		"replays:1 " DECODE "begun computed offered taken lost:d0 =queued "
 		"replayed queued_at begun:0 computed:0 offered:0 taken:0 cancel free"},

@@ -22,8 +22,8 @@ static uint32_t below(uint64_t *s, uint32_t n)
 /* What p may say: the handlers let nobody else speak for it. */
 static void p_speaks(struct request *r, uint64_t *s)
 {
-	static const enum wire_finish reasons[] = {FINISH_NAN, FINISH_ERROR,
-		FINISH_DRAINED, FINISH_CANCELLED, FINISH_STOP_TOKEN};
+	static const enum wire_finish reasons[] = {
+		FINISH_NAN, FINISH_ERROR, FINISH_CANCELLED, FINISH_STOP_TOKEN};
 	struct msg_finished finished = {.reason = reasons[below(s, COUNT(reasons))]};
 	struct msg_rejected rejected = {.reason = below(s, REJECT__COUNT)};
 	struct wire_first first = {.token = below(s, 40)};

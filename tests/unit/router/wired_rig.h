@@ -122,6 +122,7 @@ static inline int setup(void **state)
 
 	x->conf = (struct router_conf){.id = "r0",
 		.lost_ms = 4000,
+		.worker_wait_s = 4,
 		.queue_timeout_s = 60,
 		.max_queued = 64,
 		.stall_timeout_s = 300};

@@ -28,7 +28,9 @@ static void on_pulled(void *ctx, const struct pull_result *r)
 		return;
 	}
 	d->w->stats.v[STAT_handover_failed]++;
-	dw_reject(d, j, REJECT_SOURCE, r->err.text);
+	dw_reject(d, j,
+		r->refused || r->code == ST_CANCELLED ? REJECT_LEASE : REJECT_SOURCE,
+		r->err.text);
 }
 
 static status start_pull(struct dw *d, struct dw_job *j, struct err *err)

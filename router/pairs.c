@@ -48,6 +48,9 @@ void pairs_failed(struct pairs *s, struct pair_end p, struct pair_end d, struct 
 		snprintf(x->p_id, sizeof(x->p_id), "%s", p.id);
 		snprintf(x->d_id, sizeof(x->d_id), "%s", d.id);
 	}
+	if (now_ns < x->until_ns && !x->tried)
+		return;
+	x->tried = false;
 	x->failures += x->failures < UINT32_MAX;
 	x->until_ns = now_ns + pause_ns(x);
 	snprintf(x->text, sizeof(x->text),
@@ -59,8 +62,10 @@ void pairs_tried(struct pairs *s, uint64_t p, uint64_t d, uint64_t now_ns)
 {
 	struct pair *x = find(s, p, d);
 
-	if (x != NULL)
-		x->until_ns = now_ns + pause_ns(x);
+	if (x == NULL)
+		return;
+	x->tried = true;
+	x->until_ns = now_ns + pause_ns(x);
 }
 
 static void drop(struct pairs *s, uint32_t i)

@@ -17,6 +17,7 @@ struct pair {
 	uint64_t p, d; /* worker_view.key */
 	uint32_t failures;
 	uint64_t until_ns; /* not tried before */
+	bool tried;        /* in this pause, by one request */
 	char p_id[49], d_id[49];
 	char text[320]; /* for the client */
 };
@@ -33,7 +34,8 @@ struct pair_end {
 	const char *id;
 };
 
-/* A pull failed; why: in the decode worker's words. */
+/* A pull failed; why: in the decode worker's words. Those that fail together, because
+ * they were begun before, count as one. */
 void pairs_failed(struct pairs *s, struct pair_end p, struct pair_end d, struct bytes why,
 	uint64_t now_ns);
 void pairs_worked(struct pairs *s, uint64_t p, uint64_t d);

@@ -274,7 +274,7 @@ static void place_again(struct request *r, const void *what)
 	r->attempt += m == NULL;
 	if (ended_by_deaths(r))
 		return;
-	if (m != NULL && m->reason == REJECT_SOURCE)
+	if (m != NULL && (m->reason == REJECT_SOURCE || m->reason == REJECT_LEASE))
 		r->pulls_failed++;
 	if (!r->leased || r->pulls_failed >= PULLS_MAX)
 		request_fire(r, EV_P_LOST, NULL);

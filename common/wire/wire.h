@@ -48,7 +48,8 @@ enum wire_refusal {
 	X(TOO_LONG, "longer than this worker's sequences may be")                        \
 	X(SOURCE, "the state could not be pulled")                                       \
 	X(INVALID, "a field is out of range")                                            \
-	X(DUPLICATE, "this request and attempt is known already")
+	X(DUPLICATE, "this request and attempt is known already")                        \
+	X(LEASE, "the lease is not given out")
 enum wire_reject {
 #define X(name, text) REJECT_##name,
 	WIRE_REJECT_MAP(X)

@@ -273,6 +273,7 @@ void pull_claimed(struct import_pull *p, const struct msg_claimed *m)
 	if (!p->claim_held) {
 		(void)err_set(&why, ST_INVALID, "%s: %.*s", p->peer->id, (int)m->text.len,
 			(const char *)m->text.at);
+		p->result.refused = true;
 		pull_stop(p, &why);
 	} else if (begin_copy(p, m, &why) != ST_OK) {
 		pull_stop(p, &why);

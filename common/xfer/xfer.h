@@ -99,6 +99,7 @@ struct pull_result {
 	uint64_t copy_ns;
 	const char *transport; /* NULL: it never came to one */
 	const char *copy;      /* method of the pair; NULL: the transport has one only */
+	bool refused; /* this lease, by its worker: another one may be given out */
 	struct err err;
 };
 

@@ -43,6 +43,17 @@ static void one_request_tries_it_after_the_pause(void **state)
 	assert_int_equal(s.n, 1);
 }
 
+static void pulls_that_fail_together_count_once(void **state)
+{
+	struct pairs s = {0};
+
+	(void)state;
+	for (int i = 0; i < 9; i++)
+		fail_at(&s, MS(i));
+	assert_int_equal(s.pair[0].failures, 1);
+	assert_null(pairs_avoided(&s, 1, 2, MS(100)));
+}
+
 static void a_success_or_the_end_of_a_worker_forgets_it(void **state)
 {
 	struct pairs s = {0};
@@ -77,10 +88,12 @@ static void fail_both(struct wired *x, int times)
 {
 	struct worker_view *p0 = fleet_at(x->rt.fleet, 0), *d0 = fleet_at(x->rt.fleet, 1);
 
-	for (int i = 0; i < times; i++)
+	for (int i = 0; i < times; i++) {
+		pairs_tried(&x->rt.pairs, p0->key, d0->key, clock_ran_ns());
 		pairs_failed(&x->rt.pairs, (struct pair_end){p0->key, p0->id},
 			(struct pair_end){d0->key, d0->id}, bytes_of_str("mmap failed"),
 			clock_ran_ns());
+	}
 }
 
 static void without_a_pair_that_works_it_is_not_ready_and_says_why(void **state)
@@ -153,6 +166,7 @@ int main(void)
 		cmocka_unit_test(
 			a_pair_that_fails_is_avoided_twice_as_long_each_time_up_to_a_minute),
 		cmocka_unit_test(one_request_tries_it_after_the_pause),
+		cmocka_unit_test(pulls_that_fail_together_count_once),
 		cmocka_unit_test(a_success_or_the_end_of_a_worker_forgets_it),
 		cmocka_unit_test(beyond_the_table_the_one_that_is_due_first_is_forgotten),
 		WIRED(without_a_pair_that_works_it_is_not_ready_and_says_why),

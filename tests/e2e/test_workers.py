@@ -328,7 +328,7 @@ def test_what_is_wrong_is_refused_with_a_sentence(rig):
     wrong = r.request()  # a lease that does not exist
     r.adopt("d0", "p0", wrong, dict(done, lease=done["lease"] + 1000), [first], len(ids))
     answer = r.take("rejected", wrong)
-    assert answer["reason"] == wire.REJECT["SOURCE"] and answer["later"] == 1
+    assert answer["reason"] == wire.REJECT["LEASE"] and answer["later"] == 1
     r.adopt("d0", "p0", wrong, done, [first], len(ids))  # the same attempt, offered again
     r.take("finished", wrong, "rejected")
     assert [first] + r.tokens(wrong) == TALKS[0]["greedy_ids"]

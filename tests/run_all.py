@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -49,11 +50,15 @@ class Tally:
 def run(cmd, minutes, **kw):
     text = "+ " + " ".join(map(str, cmd))
     print(text if len(text) < 200 else text[:197] + "...", flush=True)
-    try:
-        return subprocess.run(cmd, cwd=ROOT, timeout=minutes * 60, check=False, **kw).returncode
-    except subprocess.TimeoutExpired:
-        print(f"stopped after {minutes} minutes", flush=True)
-        return 124
+    p = subprocess.Popen(cmd, cwd=ROOT, **kw)
+    for limit, kill in ((minutes * 60, signal.SIGINT), (60, signal.SIGKILL), (None, 0)):
+        try:
+            rc = p.wait(limit)
+            return rc if kill == signal.SIGINT else 124
+        except subprocess.TimeoutExpired:
+            # Interrupted, a test run still writes the results that it has.
+            print(f"stopped after {minutes} minutes", flush=True)
+            p.send_signal(kill)
 
 
 def build(tally, preset, extra=()):
@@ -76,9 +81,11 @@ def ctest(tally, preset, extra=()):
 
 def pytest(tally, name, args, minutes):
     out = OUT / f"pytest-{name}.xml"
-    run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider",
-         f"--junitxml={out}", *args], minutes)
+    rc = run(["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider",
+              "--durations=15", f"--junitxml={out}", *args], minutes)
     tally.junit(out, name)
+    if rc == 124:
+        tally.add(name, "failed", f"stopped after {minutes} minutes")
 
 
 def fuzz(tally, seconds):
@@ -171,12 +178,12 @@ def main():
             ctest(tally, "dev")
         if built and want("e2e"):
             pytest(tally, "golden", ["tests/golden", "--build", "build/dev"], 10)
-            pytest(tally, "e2e", ["tests/launcher", "tests/e2e", "--build", "build/dev"], 20)
+            pytest(tally, "e2e", ["tests/launcher", "tests/e2e", "--build", "build/dev"], 40)
     if want("asan"):
         stage("asan")
         if build(tally, "asan"):
             ctest(tally, "asan")
-            pytest(tally, "asan-e2e", ["tests/e2e", "--build", "build/asan", "-m", "asan"], 8)
+            pytest(tally, "asan-e2e", ["tests/e2e", "--build", "build/asan", "-m", "asan"], 15)
     if want("tsan"):
         stage("tsan")
         if build(tally, "tsan"):

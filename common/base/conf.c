@@ -117,7 +117,7 @@ static status set_defaults(struct load *l, struct err *err)
 		const struct conf_key *k = &l->table->keys[i];
 		status st = ST_OK;
 
-		if (k->kind == CONF_STR || k->kind == CONF_WORD)
+		if (conf_is_text(k))
 			memset(l->values + k->offset, 0, sizeof(char *));
 		if (k->initial != NULL)
 			st = set_key(l, k, k->initial, FROM_DEFAULT, err);

@@ -22,6 +22,12 @@ struct conf_key {
 	bool repeat;       /* STR only: later values are joined with '\n' */
 };
 
+/* Its member is a text that conf_load allocated, or NULL. */
+static inline bool conf_is_text(const struct conf_key *k)
+{
+	return k->kind == CONF_STR || k->kind == CONF_WORD;
+}
+
 /* A table is written as an X-macro, expanded into the struct and the keys:
  *   #define ROUTER_CONF(U64, F64, STR, BOOL, WORD) \
  *           U64(port, "8000", 1, 65535, "HTTP port") ...

@@ -138,11 +138,10 @@ status conf_value_set(const struct conf_key *k, void *member, const char *text, 
 			return refuse_range(k, text, err);
 		memcpy(member, &d, sizeof(d));
 		return ST_OK;
-	case CONF_WORD:
-		if (!is_one_of(k->words, text))
-			return refuse_word(k, text, err);
-		/* fallthrough */
 	case CONF_STR:
+	case CONF_WORD:
+		if (k->kind == CONF_WORD && !is_one_of(k->words, text))
+			return refuse_word(k, text, err);
 		memcpy(&s, member, sizeof(s));
 		s = replace_text(s, text, join);
 		memcpy(member, &s, sizeof(s));

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "common/base/conf.h"
-#include "common/base/mem.h"
+#include "tests/unit/base/conf_texts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,18 +50,6 @@ static status check_pair(const void *values, struct err *err)
 static const struct conf_table table = {
 	keys, COUNT(keys), "baton-test", "a test program", check_pair};
 
-static void free_strings(struct conf *c)
-{
-	for (size_t i = 0; i < COUNT(keys); i++)
-		if (keys[i].kind == CONF_STR) {
-			char *s;
-
-			memcpy(&s, (char *)c + keys[i].offset, sizeof(s));
-			mem_free(s);
-		}
-	memset(c, 0, sizeof(*c));
-}
-
 struct fixture {
 	struct conf c;
 	struct err err;
@@ -88,7 +76,7 @@ static int teardown(void **state)
 	struct fixture *f = *state;
 
 	unlink(f->path);
-	free_strings(&f->c);
+	conf_texts_free(&table, &f->c);
 	free(f);
 	return 0;
 }
@@ -120,7 +108,7 @@ static status load(struct fixture *f, const char *first, ...)
 	fflush(stdout);
 	dup2(fileno(captured), STDOUT_FILENO);
 	memset(&f->err, 0, sizeof(f->err));
-	free_strings(&f->c);
+	conf_texts_free(&table, &f->c);
 	st = conf_load(&table, argc, argv, &f->c, &f->stop, &f->err);
 	dup2(real, STDOUT_FILENO);
 	close(real);

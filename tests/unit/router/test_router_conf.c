@@ -6,25 +6,15 @@
 
 #include <cmocka.h>
 
-#include "common/base/mem.h"
 #include "common/loop/runtime.h"
 #include "router/api_defaults.h"
 #include "router/router_conf.h"
+#include "tests/unit/base/conf_texts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static void free_strings(struct router_conf *conf)
-{
-	for (size_t i = 0; i < router_conf_table.n_keys; i++) {
-		const struct conf_key *k = &router_conf_table.keys[i];
-
-		if (k->kind == CONF_STR)
-			mem_free(*(char **)(void *)((char *)conf + k->offset));
-	}
-}
 
 /* Loads and checks; the text of the refusal, "" when there is none. */
 static const char *outcome(char **extra, int n)
@@ -39,7 +29,7 @@ static const char *outcome(char **extra, int n)
 	for (int i = 0; i < n; i++)
 		argv[3 + i] = extra[i];
 	st = conf_load(&router_conf_table, 3 + n, argv, &conf, &stop, &err);
-	free_strings(&conf);
+	conf_texts_free(&router_conf_table, &conf);
 	return st == ST_OK ? "" : err.text;
 }
 

@@ -39,6 +39,7 @@ struct variant {
 	 * numbers: kernel_named for each. A range of row counts between two changes of
 	 * them is a class of rows; the self-check runs every class. */
 	void (*inner)(const void *op, char names[KERNEL_NAMES_MAX]);
+	bool by_name; /* tried only when forced */
 };
 
 /* A variant of every format, or of an op without one. */

@@ -14,6 +14,22 @@ bool trial_fits(const struct variant *v, const struct backend *b)
 	return v->arch_min <= b->arch && b->arch <= v->arch_max;
 }
 
+/* Does the comma-separated list name this variant? */
+static bool is_forced(const char *forced, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *at = forced; at != NULL && *at != 0;) {
+		size_t word = strcspn(at, ",");
+
+		if (word == n && strncmp(at, name, n) == 0)
+			return true;
+		at += word;
+		at += *at == ',';
+	}
+	return false;
+}
+
 const struct variant *trial_oracle(const struct variant_source *from,
 	const struct backend *b, enum op_id op, enum weight_format format)
 {
@@ -40,7 +56,8 @@ status trial_enter(struct contest *c, struct err *err)
 			const struct variant *v = &c->from->tables[t].at[i];
 
 			if (v->op != c->op || !trial_fits(v, c->backend) ||
-				!variant_takes(v, c->format))
+				!variant_takes(v, c->format) ||
+				(v->by_name && !is_forced(c->forced, v->name)))
 				continue;
 			if (c->n == CANDIDATES_MAX)
 				return err_set(err, ST_LIMIT, "%s: more than %u variants",
@@ -49,22 +66,6 @@ status trial_enter(struct contest *c, struct err *err)
 		}
 	}
 	return ST_OK;
-}
-
-/* Does the comma-separated list name this variant? */
-static bool is_forced(const char *forced, const char *name)
-{
-	size_t n = strlen(name);
-
-	for (const char *at = forced; at != NULL && *at != 0;) {
-		size_t word = strcspn(at, ",");
-
-		if (word == n && strncmp(at, name, n) == 0)
-			return true;
-		at += word;
-		at += *at == ',';
-	}
-	return false;
 }
 
 /* What the bouts say of candidate v, in their order. */

@@ -8,7 +8,7 @@ const struct variant cpu_variants[] = {
 #define X(name, isa, work, inner)                                                        \
 	{#name "/" #isa, OP_##name, FORMATS_ANY, "cpu", arch_##isa, arch_##isa,          \
 		(op_fn)k_##name##_##isa, arch_##isa == arch_plain, work, no_repack,      \
-		inner},
+		inner, false},
 	CPU_VARIANTS(X)
 #undef X
 };

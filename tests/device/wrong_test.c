@@ -80,7 +80,8 @@ static const struct variant wrong[] = {
 #define X(op, kind)                                                                      \
 	{#op "/" #kind, OP_##op, FORMATS_ANY, "cuda", 90, 120,                           \
 		(op_fn)wrong_##op##_##kind, false,                                       \
-		OP_##op == OP_moe ? wrong_moe_work : no_work, no_repack, one_kernel},
+		OP_##op == OP_moe ? wrong_moe_work : no_work, no_repack, one_kernel,     \
+		false},
 	WRONG_MAP(X)
 #undef X
 };

@@ -150,7 +150,7 @@ static status wrong_choice(
 	{                                                                                \
 #op "/" #function, OP_##op, FORMATS_ANY, "cpu", KERNEL_CPU_PLAIN,        \
 			KERNEL_CPU_PLAIN, (op_fn)(function), false, no_work, no_repack,  \
-			one_kernel                                                       \
+			one_kernel, false                                                \
 	}
 
 static const struct variant wrong[] = {
@@ -165,9 +165,9 @@ static const struct variant wrong[] = {
 	WRONG(moe_route, wrong_choice),
 	{"attn_prefill/reads_stale_pages", OP_attn_prefill, FORMATS_ANY, "cpu",
 		KERNEL_CPU_PLAIN, KERNEL_CPU_PLAIN, (op_fn)reads_stale_pages, false,
-		attn_work_plain, no_repack, one_kernel},
+		attn_work_plain, no_repack, one_kernel, false},
 	{"linear/other_machine", OP_linear, FORMATS_ANY, "cpu", 1u << 30, 1u << 30,
-		(op_fn)gives_nan, false, no_work, no_repack, one_kernel},
+		(op_fn)gives_nan, false, no_work, no_repack, one_kernel, false},
 };
 
 static struct kernels *choose(const char *forced, struct err *err)
@@ -472,7 +472,8 @@ static void check_other_backend(const struct variant *extra, bool reference,
 static void graphs_are_checked_too(void **state)
 {
 	struct variant v = {"linear/wrong_in_a_graph", OP_linear, FORMATS_ANY, "other",
-		90, 90, (op_fn)wrong_in_a_graph, false, no_work, no_repack, one_kernel};
+		90, 90, (op_fn)wrong_in_a_graph, false, no_work, no_repack, one_kernel,
+		false};
 
 	(void)state;
 	check_other_backend(
@@ -486,7 +487,7 @@ static void graphs_are_checked_too(void **state)
 static void every_class_of_rows_is_run(void **state)
 {
 	struct variant v = {"linear/two_kernels", OP_linear, FORMATS_ANY, "other", 90, 90,
-		(op_fn)wrong_from_128, false, no_work, no_repack, two_kernels};
+		(op_fn)wrong_from_128, false, no_work, no_repack, two_kernels, false};
 
 	(void)state;
 	/* 65 and 195 rows: one more than a tile of 128 and some. */
@@ -527,7 +528,7 @@ static void a_case_is_cut_only_as_far_as_every_kernel_is_met(void **state)
 {
 	const struct variant v = {"head/narrow_or_wide", OP_head, FORMATS_ANY, "cpu",
 		KERNEL_CPU_PLAIN, KERNEL_CPU_PLAIN, (op_fn)wrong_when_wide, false,
-		no_work, no_repack, narrow_or_wide};
+		no_work, no_repack, narrow_or_wide, false};
 	struct variant_table all[2] = {{cpu_variants, n_cpu_variants}, {&v, 1}};
 	struct variant_source from = {.tables = all, .n_tables = 2};
 	struct kernel_shapes shapes = demo;
@@ -572,7 +573,7 @@ static void the_report_names_inner_kernels_and_their_rows(void **state)
 static void oracles_are_checked_against_the_reference(void **state)
 {
 	const struct variant v = {"swiglu/mine", OP_swiglu, FORMATS_ANY, "other", 90, 90,
-		(op_fn)wrong_oracle, true, no_work, no_repack, one_kernel};
+		(op_fn)wrong_oracle, true, no_work, no_repack, one_kernel, false};
 
 	(void)state;
 	check_other_backend(&v, true, NULL, "swiglu/mine against swiglu/plain on cpu:0");

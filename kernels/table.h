@@ -97,11 +97,13 @@
 /* Formats of weights that the tensor-core products take. */
 #define FORMATS_MMA (1u << WF_BF16 | 1u << WF_FP8 | 1u << WF_NVFP4)
 
-/* A CUDA kernel's line; all run on SM90 and SM120 alike.
+/* A CUDA kernel's line.
  *   op, variant  CUDA_KERNEL(op, variant)
  *   formats      that it serves, as bits; FORMATS_ANY: every one, or the op has none
- *   role         ORACLE of the others, itself checked against the CPU's plain kernel,
- *                or FAST; each op has one oracle
+ *   role         ORACLE of the others, itself checked against the CPU's plain kernel;
+ *                each op has one. FAST: offered on SM90 and SM120 alike, as the oracle
+ *                is; FAST_SM120: its instructions exist there alone. BY_NAME: on both,
+ *                but tried only where the configuration names it
  *   work         as above
  *   repack       of its weights at load, as variant.repack; no_repack: layout 0. (The
  *                shared expert of moe may be NVFP4 where the others are not.)
@@ -132,6 +134,10 @@
 	X(linear, plain, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)            \
 	X(linear, mma, FORMATS_MMA, FAST, no_work, nvfp4_cuda_repack,                    \
 		linear_cuda_mma_inner)                                                   \
+	X(linear, fp4, 1u << WF_NVFP4, FAST_SM120, no_work, fp4_cuda_repack,             \
+		linear_cuda_fp4_inner)                                                   \
+	X(linear, fp4_steps, 1u << WF_NVFP4, BY_NAME, no_work, fp4_cuda_repack,          \
+		linear_cuda_fp4_inner)                                                   \
 	X(linear, blas, 1u << WF_BF16, FAST, no_work, linear_cuda_blas_prepare,          \
 		linear_cuda_blas_inner)                                                  \
 	X(head, plain, FORMATS_ANY, ORACLE, no_work, no_repack, one_kernel)              \
@@ -139,6 +145,10 @@
 	X(moe, plain, FORMATS_ANY, ORACLE, moe_cuda_plain_work, no_repack, one_kernel)   \
 	X(moe, groups, FORMATS_MMA, FAST, moe_cuda_groups_work, nvfp4_cuda_repack,       \
 		moe_cuda_groups_inner)                                                   \
+	X(moe, fp4, 1u << WF_NVFP4, FAST_SM120, moe_cuda_groups_work, fp4_cuda_repack,   \
+		moe_cuda_fp4_inner)                                                      \
+	X(moe, fp4_steps, 1u << WF_NVFP4, BY_NAME, moe_cuda_groups_work,                 \
+		fp4_cuda_repack, moe_cuda_fp4_inner)                                     \
 	X(moe, rings, 1u << WF_NVFP4, FAST, moe_cuda_rings_work, nvfp4_cuda_repack,      \
 		moe_cuda_rings_inner)                                                    \
 	X(sample, bins, FORMATS_ANY, ORACLE, sample_cuda_bins_work, no_repack, one_kernel)

@@ -27,6 +27,7 @@ HOT = (
 	"attn_prep_kernel",
 	"attn_rows_kernel",
 	"attn_tiles_kernel",
+	"fp4_kernel",
 	"gdn_chunks_kernel",
 	"gdn_prep_kernel",
 	"gdn_steps_kernel",

@@ -1,7 +1,7 @@
 /* y = x W^T: the oracle, one warp per element of y, and the tensor-core kernels of
- * product.cuh. */
+ * product.cuh and product_fp4.cuh. */
 #include "kernels/cuda/plain.cuh"
-#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/product_fp4.cuh"
 
 enum { BLOCK = 256, WARPS = BLOCK / WARP };
 
@@ -64,10 +64,33 @@ extern "C" void linear_cuda_mma_inner(const void *op, char names[KERNEL_NAMES_MA
 	product_inner(&p, 0, "", names);
 }
 
-CUDA_KERNEL(linear, mma)
+extern "C" void linear_cuda_fp4_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	struct product p = product_of((const struct op_linear *)op);
+
+	product_fp4.inner(&p, 0, "", names);
+}
+
+static status run_by(const struct product_way *by, struct stream *stream,
+	const struct op_linear *op, const char *what, struct err *err)
 {
 	struct product p = product_of(op);
-	status st = check_strides(op, "linear/mma", err);
+	status st = check_strides(op, what, err);
 
-	return st == ST_OK ? product_run(stream, &p, 0, "linear/mma", err) : st;
+	return st == ST_OK ? by->run(stream, &p, 0, what, err) : st;
+}
+
+CUDA_KERNEL(linear, mma)
+{
+	return run_by(&product_by_rows, stream, op, "linear/mma", err);
+}
+
+CUDA_KERNEL(linear, fp4)
+{
+	return run_by(&product_fp4, stream, op, "linear/fp4", err);
+}
+
+CUDA_KERNEL(linear, fp4_steps)
+{
+	return run_by(&product_fp4_steps, stream, op, "linear/fp4_steps", err);
 }

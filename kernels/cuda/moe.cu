@@ -7,7 +7,7 @@
  * the matrix instruction. Scratch: the groups, inner rows in BF16, results of every
  * choice in F32. */
 #include "kernels/cuda/moe.cuh"
-#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/product_fp4.cuh"
 
 enum {
 	SORT_BLOCK = 1024,
@@ -224,19 +224,29 @@ static struct two_products shared_of(
 	return both;
 }
 
-static status run_both(struct stream *stream, const struct two_products *both,
-	uint32_t most, const char *what, struct err *err)
-{
-	status st = product_run(stream, &both->in, most, what, err);
+/* A variant of the op by groups: who serves its products, and its name. */
+struct grouped {
+	const struct product_way *products;
+	const char *name;
+};
 
-	return st == ST_OK ? product_run(stream, &both->out, most, what, err) : st;
+static const struct grouped by_rows = {&product_by_rows, "moe/groups"};
+static const struct grouped by_fp4 = {&product_fp4, "moe/fp4"};
+static const struct grouped by_fp4_steps = {&product_fp4_steps, "moe/fp4_steps"};
+
+static status run_both(struct stream *stream, const struct two_products *both,
+	const struct product_way *by, uint32_t most, const char *what, struct err *err)
+{
+	status st = by->run(stream, &both->in, most, what, err);
+
+	return st == ST_OK ? by->run(stream, &both->out, most, what, err) : st;
 }
 
-static void name_both(const struct two_products *both, uint32_t most, const char *prefix,
-	char names[KERNEL_NAMES_MAX])
+static void name_both(const struct two_products *both, const struct product_way *by,
+	uint32_t most, const char *prefix, char names[KERNEL_NAMES_MAX])
 {
-	product_inner(&both->in, most, prefix, names);
-	product_inner(&both->out, most, prefix, names);
+	by->inner(&both->in, most, prefix, names);
+	by->inner(&both->out, most, prefix, names);
 }
 
 status moe_cuda_shared(struct stream *stream, const struct op_moe *op, const bf16 *x,
@@ -244,7 +254,7 @@ status moe_cuda_shared(struct stream *stream, const struct op_moe *op, const bf1
 {
 	struct two_products both = shared_of(op, x, rows, inner, part);
 
-	return run_both(stream, &both, 0, "moe, shared expert", err);
+	return run_both(stream, &both, &product_by_rows, 0, "moe, shared expert", err);
 }
 
 void moe_cuda_shared_inner(
@@ -252,7 +262,7 @@ void moe_cuda_shared_inner(
 {
 	struct two_products both = shared_of(op, NULL, rows, NULL, NULL);
 
-	name_both(&both, 0, "shared, ", names);
+	name_both(&both, &product_by_rows, 0, "shared, ", names);
 }
 
 struct kernel_shapes moe_cuda_shapes(const struct op_moe *op)
@@ -268,8 +278,9 @@ struct kernel_shapes moe_cuda_shapes(const struct op_moe *op)
 	return s;
 }
 
-static status run_slab(struct stream *stream, const struct op_moe *op, uint32_t first,
-	uint32_t rows, struct err *err)
+/* rows of the op from `first` on. */
+static status run_slab(struct stream *stream, const struct grouped *by,
+	const struct op_moe *op, uint32_t first, uint32_t rows, struct err *err)
 {
 	struct kernel_shapes shapes = moe_cuda_shapes(op);
 	struct moe_plan plan = plan_slab(rows, &shapes, op->work);
@@ -281,58 +292,87 @@ static status run_slab(struct stream *stream, const struct op_moe *op, uint32_t 
 
 	if (plan.group_rows > 1) {
 		moe_sort<<<1, SORT_BLOCK, 0, stream->cuda>>>(plan, ids);
-		st = cuda_launched("moe/groups", err);
+		st = cuda_launched(by->name, err);
 		if (st != ST_OK)
 			return st;
 	}
 	both = experts_of(op, &plan, x, ids);
-	st = run_both(stream, &both, plan.group_rows, "moe/groups", err);
-	if (st == ST_OK && op->sh_gate != NULL)
-		st = moe_cuda_shared(
-			stream, op, x, rows, plan.inner_shared, plan.part_shared, err);
+	st = run_both(stream, &both, by->products, plan.group_rows, by->name, err);
+	if (st == ST_OK && op->sh_gate != NULL) {
+		both = shared_of(op, x, rows, plan.inner_shared, plan.part_shared);
+		st = run_both(stream, &both, by->products, 0, by->name, err);
+	}
 	if (st != ST_OK)
 		return st;
 	moe_sum<<<dim3(CEIL_DIV(hidden, (uint32_t)SUM_BLOCK), rows), SUM_BLOCK, 0,
 		stream->cuda>>>((bf16 *)op->y + (uint64_t)first * hidden, plan,
 		op->weights + (uint64_t)first * op->top_k,
 		op->sh_gate != NULL ? op->shared + first : NULL, hidden);
-	return cuda_launched("moe/groups", err);
+	return cuda_launched(by->name, err);
 }
 
 /* Of a whole slab; the last one of a pass may be any shorter one. The lists have no
  * memory yet, and a product tells their kinds apart by which it has: they stand at an
  * address that nobody reads. */
-extern "C" void moe_cuda_groups_inner(const void *arg, char names[KERNEL_NAMES_MAX])
+static void name_slab(
+	const struct grouped *by, const struct op_moe *op, char names[KERNEL_NAMES_MAX])
 {
 	static uint32_t nowhere[1];
-	const struct op_moe *op = (const struct op_moe *)arg;
 	struct kernel_shapes shapes = moe_cuda_shapes(op);
 	struct moe_plan plan = plan_slab(MIN(op->n_rows, MOE_SLAB), &shapes, nowhere);
 	struct two_products both = experts_of(op, &plan, NULL, nowhere);
 
-	name_both(&both, plan.group_rows,
+	name_both(&both, by->products, plan.group_rows,
 		plan.group_rows == 1 ? "unsorted, " : "experts, ", names);
-	if (op->sh_gate != NULL)
-		moe_cuda_shared_inner(op, plan.rows, names);
+	if (op->sh_gate != NULL) {
+		both = shared_of(op, NULL, plan.rows, NULL, NULL);
+		name_both(&both, by->products, 0, "shared, ", names);
+	}
 	if (op->n_rows > MOE_SLAB)
 		kernel_named(names, "slabs");
 }
 
-CUDA_KERNEL(moe, groups)
+extern "C" void moe_cuda_groups_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	name_slab(&by_rows, (const struct op_moe *)op, names);
+}
+
+extern "C" void moe_cuda_fp4_inner(const void *op, char names[KERNEL_NAMES_MAX])
+{
+	name_slab(&by_fp4, (const struct op_moe *)op, names);
+}
+
+static status run_slabs(struct stream *stream, const struct grouped *by,
+	const struct op_moe *op, struct err *err)
 {
 	struct kernel_shapes shapes = moe_cuda_shapes(op);
-	status st = moe_cuda_check(op, "moe/groups",
-		op->n_rows > 0 ? moe_cuda_groups_work(&shapes) : 0, err);
+	status st = moe_cuda_check(
+		op, by->name, op->n_rows > 0 ? moe_cuda_groups_work(&shapes) : 0, err);
 
 	if (st == ST_OK && op->down->count > EXPERTS_MAX)
-		return err_set(err, ST_LIMIT, "moe/groups: %u experts, at most %u",
+		return err_set(err, ST_LIMIT, "%s: %u experts, at most %u", by->name,
 			op->down->count, EXPERTS_MAX);
 	if (st != ST_OK || op->n_rows == 0)
 		return st;
-	CUDA_ENTER("moe/groups");
+	CUDA_ENTER(by->name);
 	for (uint32_t t = 0; t < op->n_rows && st == ST_OK; t += MOE_SLAB)
-		st = run_slab(stream, op, t, MIN(MOE_SLAB, op->n_rows - t), err);
+		st = run_slab(stream, by, op, t, MIN(MOE_SLAB, op->n_rows - t), err);
 	return st;
+}
+
+CUDA_KERNEL(moe, groups)
+{
+	return run_slabs(stream, &by_rows, op, err);
+}
+
+CUDA_KERNEL(moe, fp4)
+{
+	return run_slabs(stream, &by_fp4, op, err);
+}
+
+CUDA_KERNEL(moe, fp4_steps)
+{
+	return run_slabs(stream, &by_fp4_steps, op, err);
 }
 
 status moe_cuda_check(

@@ -100,6 +100,8 @@ void product_inner(const struct product *p, uint32_t most, const char *prefix,
 		product_large_inner(p, prefix, names);
 }
 
+const struct product_way product_by_rows = {product_run, product_inner};
+
 /* ---- NVFP4 to LAYOUT_TILES ---- */
 
 enum { BLOCK = 256 };

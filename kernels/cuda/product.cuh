@@ -64,6 +64,15 @@ MUST_CHECK status product_tile(struct stream *stream, const struct product *p,
 MUST_CHECK status product_large(struct stream *stream, const struct product *p,
 	uint32_t most, const char *what, struct err *err);
 
+/* A way to serve a product: product_run, or that of another file. */
+struct product_way {
+	status (*run)(struct stream *stream, const struct product *p, uint32_t most,
+		const char *what, struct err *err);
+	void (*inner)(const struct product *p, uint32_t most, const char *prefix,
+		char names[KERNEL_NAMES_MAX]);
+};
+extern const struct product_way product_by_rows; /* product_run */
+
 /* Of product_stream and product_large: names of what serves the product there. */
 void product_stream_inner(const struct product *p, uint32_t most, const char *prefix,
 	char names[KERNEL_NAMES_MAX]);

@@ -24,11 +24,19 @@ work cut.
 """
 import argparse
 import os
+import pathlib
 import sys
 
 from launcher import Refused, commands
 from launcher.conf import Cluster
 from launcher.proc import ROOT
+
+
+def default_conf():
+    """Of the source tree; where it is installed, of the system (deploy/install.cmake)."""
+    own = ROOT / "deploy" / "cluster.conf"
+    told = ROOT / "etc"
+    return own if own.exists() or not told.exists() else pathlib.Path(told.read_text().strip()) / "baton" / "cluster.conf"
 
 
 def parser():
@@ -38,7 +46,7 @@ def parser():
     verb = {}
     for name in ("up", "down", "status", "logs", "scale", "restart", "reload"):
         verb[name] = sub.add_parser(name)
-        verb[name].add_argument("--conf", default=str(ROOT / "deploy" / "cluster.conf"))
+        verb[name].add_argument("--conf", default=str(default_conf()))
     for name in ("up", "scale", "restart", "reload"):
         verb[name].add_argument("--wait", type=float, default=120.0)
     for name in ("restart", "reload"):

@@ -9,11 +9,13 @@ import traceback
 from launcher import Refused
 from launcher.control import Orders
 from launcher.jobs import JOBS
+from launcher.notify import Notify
 from launcher.probe import Probe
 from launcher.proc import Process, note, stop_in_order
 from launcher.state import ENDED, RUNNING, identity, running, same_file, save, saved
 
 TURN = 0.05
+START_MORE = 60  # seconds that systemd is asked for while processes start
 
 
 class Supervisor:
@@ -27,6 +29,8 @@ class Supervisor:
         self.job, self.client, self.what, self.probe = None, None, None, None
         self.cut = []  # of what a job drained
         self.last = (saved(cluster) or {}).get("last")
+        self.notify = Notify()
+        self.waiting = None  # for the cluster to be ready, which systemd wants to know
 
     def on_stop(self, *_):
         self.stops += 1
@@ -159,6 +163,10 @@ class Supervisor:
         self.probe.close()
         self.job = self.client = self.probe = None
 
+    def turn_while_stopping(self):
+        self.notify.turn()
+        self.reap(True)
+
     def begin(self):
         """Takes over what a dead supervisor left, and starts the rest of the file."""
         _, rows = running(self.cluster)
@@ -178,6 +186,22 @@ class Supervisor:
                 self.start(p)
         self.save()
 
+    def tell_systemd(self):
+        self.notify.turn()
+        if not self.waiting:
+            return
+        failed = [p.ident for p in self.processes if p.state.startswith("failed")]
+        self.waiting.ports = self.ports()
+        if self.waiting.ports and self.waiting.ports <= self.waiting.ready:
+            self.notify.ready()
+            self.notify.status("serving on " + ", ".join(f"port {p}" for p in sorted(self.waiting.ports)))
+            self.waiting = self.waiting.close()
+        elif failed:
+            self.notify.status("failed: " + ", ".join(failed))
+        else:
+            self.notify.status("starting")
+            self.notify.extend(START_MORE)
+
     def run(self):
         signal.signal(signal.SIGTERM, self.on_stop)
         signal.signal(signal.SIGINT, self.on_stop)
@@ -186,7 +210,9 @@ class Supervisor:
             self.orders.open()
         except OSError as e:
             self.tell(f"cannot listen on {self.cluster.socket_path}: {e.strerror}")
+        self.waiting = Probe(self.ports()) if self.notify.address else None
         while not self.stops:
+            self.tell_systemd()
             self.reap()
             self.start_due()
             self.watch()
@@ -194,10 +220,12 @@ class Supervisor:
             for client, order in self.orders.turn(TURN):
                 self.take_order(client, order)
         note("draining")
+        self.notify.stopping()
+        self.notify.status("draining")
         if self.job:
             self.end_job(1, "the cluster was stopped meanwhile")
         self.orders.close()
-        stop_in_order(self.processes, lambda: self.reap(True), lambda: self.stops)
+        stop_in_order(self.processes, self.turn_while_stopping, lambda: self.stops)
         cut = [p.ident for p in self.processes if p.last_exit not in (0, None)]
         self.last = {"pid": os.getpid(), "cut": cut}
         self.processes = []

@@ -35,7 +35,7 @@ def test_other_content_is_refused_by_place_and_kind(part, kind, path, more, clus
     r = cluster.post(path, {"model": "demo", "messages": messages(part), **more})
     error = r.json()["error"]
     assert r.status == 400, r.body
-    assert error["param"] == "messages[1].content[1]"
+    assert error["param"] == "messages[1].content[1].type"
     assert f'"{kind}"' in error["message"] and "text-only" in error["message"]
 
 

@@ -119,6 +119,13 @@ struct backend {
 /* spec: "cpu:0", or "0", "1", ... for a GPU by index. A spec that this build or this
  * machine cannot serve is refused with a sentence. */
 MUST_CHECK status backend_open(struct backend **out, const char *spec, struct err *err);
+/* A GPU that is not here, for plans: it can be closed, and everything else about it is
+ * what all GPUs have in common. No memory is known of it. */
+MUST_CHECK status backend_describe(
+	struct backend **out, const char *spec, struct err *err);
+bool backend_is_described(const struct backend *b);
+/* spec is a GPU's index, and no such GPU can be seen. */
+bool backend_is_absent(const char *spec);
 /* How many GPUs can be seen; 0 without a driver or in a build without CUDA. */
 uint32_t backend_gpu_count(void);
 /* Does this build have a backend for GPUs at all? */

@@ -368,6 +368,22 @@ status kernels_known(const char *forced, const char *backend, struct err *err)
 		(int)len, bad);
 }
 
+uint64_t kernels_work_most(const char *backend, const struct kernel_shapes *shapes)
+{
+	struct variant_table tables[TABLES_MAX];
+	uint32_t n = built_in(tables);
+	uint64_t most = 0;
+
+	for (uint32_t t = 0; t < n; t++)
+		for (uint32_t i = 0; i < tables[t].n; i++) {
+			const struct variant *v = &tables[t].at[i];
+
+			if (strcmp(v->backend, backend) == 0 && !v->by_name)
+				most = MAX(most, v->work_bytes(shapes));
+		}
+	return most;
+}
+
 status kernels_select(struct kernels **out, struct backend *b,
 	const struct kernel_shapes *shapes, const char *forced, struct err *err)
 {

@@ -88,6 +88,9 @@ struct kernels {
 /* Whether each name of forced ("linear/plain,moe/avx2") is that of a variant of the
  * backend ("cpu", "cuda"), on whatever device. ST_INVALID names one that is not. */
 MUST_CHECK status kernels_known(const char *forced, const char *backend, struct err *err);
+/* Scratch of the built-in variant of a backend that needs the most: at least what any
+ * choice among them will. 0: this build has none, or none needs any. */
+uint64_t kernels_work_most(const char *backend, const struct kernel_shapes *shapes);
 /* forced: pins variants (refused when one fails its check). */
 MUST_CHECK status kernels_select(struct kernels **out, struct backend *b,
 	const struct kernel_shapes *shapes, const char *forced, struct err *err);

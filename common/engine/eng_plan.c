@@ -74,6 +74,19 @@ status eng_plan_arena(struct eng_plan *p, const struct engine_options *o,
 	return ST_OK;
 }
 
+/* What the numbers of GPUs that are not here do not say. */
+static void described_text(const struct layout *l, struct sink *out)
+{
+	sink_fmt(out, "of %u GPU%s not here, as memory_bytes says: no kernel was run%s\n",
+		l->ranks, l->ranks == 1 ? "" : "s",
+		backend_gpus_built()
+			? "; scratch is that of the kernel that needs most"
+			: "; without scratch of kernels, which this build has none of");
+	if (l->ranks > 1)
+		sink_fmt(out, "this version does not serve a model on %u GPUs\n",
+			l->ranks);
+}
+
 void eng_plan_text(const struct eng_plan *p, const struct layout *l, struct sink *out)
 {
 	uint64_t tokens = (p->n_pages - 1) * PAGE_TOKENS;
@@ -100,4 +113,6 @@ void eng_plan_text(const struct eng_plan *p, const struct layout *l, struct sink
 		(unsigned long long)tokens,
 		(unsigned long long)MIN(p->n_slots - 1, (p->n_pages - 1) / each),
 		p->len_max);
+	if (p->described)
+		described_text(l, out);
 }

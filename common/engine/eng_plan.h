@@ -12,6 +12,7 @@ struct eng_plan {
 	uint64_t n_pages, n_slots; /* with the dead ones */
 	uint64_t arena_bytes;
 	uint64_t budget_bytes; /* what the three may use together */
+	bool described;        /* of GPUs that are not here */
 	uint32_t len_max;      /* tokens of one sequence that the pages can hold */
 };
 

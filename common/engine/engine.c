@@ -80,8 +80,10 @@ status engine_plan(
 	const struct engine_options *options, struct sink *out, struct err *err)
 {
 	struct engine *e = mem_alloc(1, sizeof(*e));
-	status st = engine_setup_prepare(e, options, err);
+	status st;
 
+	e->planning = true;
+	st = engine_setup_prepare(e, options, err);
 	if (st == ST_OK)
 		eng_plan_text(&e->plan, &e->layout, out);
 	engine_destroy(e);

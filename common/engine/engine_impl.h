@@ -154,6 +154,7 @@ struct engine {
 	struct kernel_shapes shapes; /* of a rank */
 	struct batch_bounds pass_bounds, step_bounds;
 	struct eng_plan plan;
+	bool planning; /* nothing will be allocated: devices may be absent */
 	uint32_t n_ranks;
 	struct rank rank[RANKS_MAX];
 	struct collective *collective;

@@ -12,6 +12,14 @@
 
 #define DEVICE_NAME_MAX 64u
 
+/* A plan may speak of GPUs that are not here. */
+static status open_device(
+	const struct engine *e, struct backend **out, const char *spec, struct err *err)
+{
+	return e->planning && backend_is_absent(spec) ? backend_describe(out, spec, err)
+						      : backend_open(out, spec, err);
+}
+
 static status open_devices(struct engine *e, struct err *err)
 {
 	const char *at = e->o.gpus;
@@ -30,7 +38,7 @@ static status open_devices(struct engine *e, struct err *err)
 				"gpus '%s': a device of %zu bytes", e->o.gpus, len);
 		memcpy(spec, at, len);
 		spec[len] = 0;
-		st = backend_open(&r->b, spec, err);
+		st = open_device(e, &r->b, spec, err);
 		if (st != ST_OK)
 			return st;
 		r->e = e;
@@ -160,7 +168,9 @@ static uint64_t place_workspace(struct rank *r, void *base)
 {
 	struct carve c = {.base = base};
 
-	workspace_place(&r->ws, &c, &r->e->shapes, r->b->act, r->k->work_bytes);
+	workspace_place(&r->ws, &c, &r->e->shapes, r->b->act,
+		r->k != NULL ? r->k->work_bytes
+			     : kernels_work_most(r->b->name, &r->e->shapes));
 	if (r->b->ops->copy_list_by != NULL) {
 		r->pass_mirror = carve_take(&c, mirror_bytes(&r->e->pass_bounds));
 		r->step_mirror = carve_take(&c, mirror_bytes(&r->e->step_bounds));
@@ -189,6 +199,11 @@ static status plan_memory(struct engine *e, struct err *err)
 	struct eng_plan *p = &e->plan;
 	status st;
 
+	if (p->described && e->o.memory_bytes == 0)
+		return err_set(err, ST_LIMIT,
+			"gpus '%s': they are not here, so memory_bytes must say what a "
+			"rank may use",
+			e->o.gpus);
 	/* Room for mirrors of the longest page tables, before it is known how many pages
 	 * there are. */
 	set_bounds(e, e->shapes.len_max, 0);
@@ -235,7 +250,9 @@ static status choose_kernels(struct engine *e, struct err *err)
 	for (uint32_t i = 0; st == ST_OK && i < e->n_ranks; i++) {
 		struct rank *r = &e->rank[i];
 
-		if (shares_kernels(r))
+		if (backend_is_described(r->b))
+			e->plan.described = true;
+		else if (shares_kernels(r))
 			r->k = e->rank[0].k;
 		else
 			st = kernels_select(&r->k, r->b, &e->shapes, e->o.kernels, err);
@@ -440,9 +457,13 @@ static void release_rank(struct rank *r)
 	mem_free(r->fused);
 	if (r->b == NULL)
 		return;
+	ops = r->b->ops;
+	if (backend_is_described(r->b)) {
+		ops->close(r->b);
+		return;
+	}
 	if (r->k != NULL && !shares_kernels(r))
 		kernels_release(r->k);
-	ops = r->b->ops;
 	step_graph_release(r);
 	if (r->s != NULL)
 		ops->stream_destroy(r->s);

@@ -11,6 +11,7 @@
 
 #define MODEL_LAYERS_MAX   256u
 #define MODEL_HEAD_DIM_MAX 256u
+#define MODEL_RANKS_MAX    8u
 
 enum model_arch {
 	ARCH_QWEN35_MOE,   /* Qwen3_5MoeForConditionalGeneration */

@@ -2,6 +2,7 @@
 #include "common/model/weights_impl.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 struct share {
 	uint32_t first, n;
@@ -258,17 +259,8 @@ bool slice_in_blocks(
 	return true;
 }
 
-static status check_divides(
-	uint32_t n, const char *what, uint32_t n_ranks, struct err *err)
-{
-	if (n % n_ranks == 0)
-		return ST_OK;
-	return err_set(err, ST_INVALID, "%u ranks do not divide the model's %u %s",
-		n_ranks, n, what);
-}
-
-status weights_check_ranks(
-	const struct model_config *c, uint32_t n_ranks, struct err *err)
+/* What of the model n_ranks does not divide, as a sentence; false: it divides all. */
+static bool is_undivided(const struct model_config *c, uint32_t n_ranks, struct err *err)
 {
 	const struct {
 		uint32_t n;
@@ -282,19 +274,37 @@ status weights_check_ranks(
 		{c->shared_width, "columns of the shared expert"},
 		{c->dense_width, "columns of the MLP"},
 	};
-	status st;
+
+	for (size_t i = 0; i < COUNT(counts); i++)
+		if (counts[i].n % n_ranks != 0) {
+			(void)err_set(err, ST_INVALID,
+				"%u ranks do not divide the model's %u %s", n_ranks,
+				counts[i].n, counts[i].what);
+			return true;
+		}
+	if (c->n_kv >= n_ranks || n_ranks % c->n_kv == 0)
+		return false;
+	(void)err_set(err, ST_INVALID,
+		"the model's %u KV heads neither divide nor are divided by %u ranks",
+		c->n_kv, n_ranks);
+	return true;
+}
+
+status weights_check_ranks(
+	const struct model_config *c, uint32_t n_ranks, struct err *err)
+{
+	char fit[4 * MODEL_RANKS_MAX] = "";
+	struct err why, other;
+	size_t at = 0;
 
 	if (n_ranks == 0)
 		return err_set(err, ST_INVALID, "0 ranks");
-	for (size_t i = 0; i < COUNT(counts); i++) {
-		st = check_divides(counts[i].n, counts[i].what, n_ranks, err);
-		if (st != ST_OK)
-			return st;
-	}
-	if (c->n_kv < n_ranks && n_ranks % c->n_kv != 0)
-		return err_set(err, ST_INVALID,
-			"the model's %u KV heads neither divide nor are divided by %u "
-			"ranks",
-			c->n_kv, n_ranks);
-	return ST_OK;
+	if (!is_undivided(c, n_ranks, &why))
+		return ST_OK;
+	for (uint32_t n = 1; n <= MODEL_RANKS_MAX; n++)
+		if (!is_undivided(c, n, &other))
+			at += (size_t)snprintf(
+				fit + at, sizeof(fit) - at, "%s%u", n > 1 ? ", " : "", n);
+	return err_set(
+		err, ST_INVALID, "%s; these numbers of ranks do: %s", why.text, fit);
 }

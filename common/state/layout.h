@@ -16,7 +16,7 @@
 
 #define PAGE_TOKENS    64u
 #define LAYOUT_VERSION 1u
-#define RANKS_MAX      8u
+#define RANKS_MAX      MODEL_RANKS_MAX
 
 /* Every field is a number so that a layout travels as one record (layout_put). */
 struct layout {

@@ -90,8 +90,10 @@ status worker_conf_devices(const struct worker_conf *c, struct err *err)
 	return ST_OK;
 }
 
-static status check_gpus(const char *text, struct err *err)
+/* A plan may be made of what is not served. */
+static status check_gpus(const struct worker_conf *c, struct err *err)
 {
+	const char *text = c->gpus;
 	unsigned index[RANKS_MAX];
 	bool cpu;
 	uint32_t n = parse_gpus(text, &cpu, index);
@@ -100,7 +102,7 @@ static status check_gpus(const char *text, struct err *err)
 		return err_set(err, ST_INVALID,
 			"gpus '%s': 1 to %u of cpu:N, or of GPU numbers, with commas",
 			text, RANKS_MAX);
-	if (n > 1 && !cpu)
+	if (n > 1 && !cpu && !c->plan)
 		return err_set(err, ST_INVALID,
 			"gpus '%s': tensor parallelism over %u GPUs is not served by "
 			"this version; give each worker one GPU",
@@ -153,7 +155,7 @@ static status check_values(const struct worker_conf *c, struct err *err)
 	if (st == ST_OK)
 		st = check_paths(c, err);
 	if (st == ST_OK)
-		st = check_gpus(c->gpus, err);
+		st = check_gpus(c, err);
 	if (st == ST_OK)
 		st = transport_check(c->transport, on_cpu(c) ? "cpu" : "cuda", err);
 	if (st != ST_OK)

@@ -99,6 +99,44 @@ def test_the_plan_of_a_published_model(case, plans):
     assert requests == min(SEQS, tokens // each) > 0
 
 
+BIG, CARD = "nvidia--Qwen3.5-397B-A17B-NVFP4_config.json", 92_000_000_000
+
+
+def plan_of_gpus(build, gpus, *flags):
+    return subprocess.run(
+        [build / "bin" / "baton-decode", "--plan", "--load-format=dummy",
+         f"--model-config={GOLDEN / 'configs' / BIG}", f"--gpus={gpus}", *flags],
+        capture_output=True, text=True, timeout=60, preexec_fn=little_memory)
+
+
+@pytest.mark.parametrize("ranks, requests", [(4, 6), (8, 14)])
+def test_the_plan_of_gpus_that_are_not_here(ranks, requests, build):
+    gpus = ",".join(str(900 + i) for i in range(ranks))
+    done = plan_of_gpus(build, gpus, f"--memory-bytes={CARD}")
+    assert done.returncode == 0, done.stderr
+    part = {m[1]: int(m[2]) for m in re.finditer(r"^  (\w+) +(\d+) bytes", done.stdout, re.M)}
+    narrow, wide, _, page, slot, n_kv = sizes(json.loads((GOLDEN / "configs" / BIG).read_text()))
+    assert part["weights"] > (narrow * 4.5 / 8 + wide * 2) / ranks
+    assert f" of {page // n_kv}\n" in done.stdout and f" of {math.ceil(slot / ranks / 256) * 256}\n" in done.stdout
+    assert part["total"] <= CARD < part["total"] + page
+    fit = re.search(r"at most (\d+) requests of 262144 tokens$", done.stdout, re.M)
+    assert requests - 1 <= int(fit[1]) <= requests
+    assert f"of {ranks} GPUs not here, as memory_bytes says: no kernel was run" in done.stdout
+    assert f"this version does not serve a model on {ranks} GPUs" in done.stdout
+
+
+def test_a_plan_of_gpus_that_are_not_here_wants_their_memory(build):
+    done = plan_of_gpus(build, "900,901,902,903")
+    assert done.returncode == 2
+    assert "they are not here, so memory_bytes must say what a rank may use" in done.stderr
+
+
+def test_a_plan_of_gpus_says_which_numbers_of_ranks_the_model_allows(build):
+    done = plan_of_gpus(build, "900,901,902", f"--memory-bytes={CARD}")
+    assert done.returncode in (2, 3)
+    assert "3 ranks do not divide the model's 32 query heads; these numbers of ranks do: 1, 2, 4, 8" in done.stderr
+
+
 def test_a_plan_that_does_not_fit_says_by_how_much(build):
     done = subprocess.run(
         [build / "bin" / "baton-prefill", "--id=p0", "--plan", "--load-format=dummy",

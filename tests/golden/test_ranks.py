@@ -68,16 +68,16 @@ def test_a_hand_over_with_shared_kv_heads_on_a_side(sides, tmp_path, logits):
 
 # model, fields, ranks, what the sentence says
 REFUSED = [
-    ("tiny-moe", {}, 3, "3 ranks do not divide the model's 4 query heads"),
+    ("tiny-moe", {}, 3, "3 ranks do not divide the model's 4 query heads; these numbers of ranks do: 1, 2"),
     ("tiny-moe", {}, 4, "4 ranks do not divide the model's 2 GDN key heads"),
     ("tiny-dense", {}, 4, "4 ranks do not divide the model's 2 GDN key heads"),
-    ("tiny-dense", dict(num_key_value_heads=8, linear_num_key_heads=6), 4, "6 GDN key heads"),
+    ("tiny-dense", dict(num_key_value_heads=8, linear_num_key_heads=6), 4, "6 GDN key heads; these numbers of ranks do: 1, 2"),
     ("tiny-moe", dict(FOUR, num_key_value_heads=8, moe_intermediate_size=66), 4, "66 columns of an expert"),
     ("tiny-moe", dict(FOUR, shared_expert_intermediate_size=50), 4, "50 columns of the shared expert"),
     ("tiny-dense", dict(linear_num_key_heads=4, linear_num_value_heads=8, intermediate_size=162), 4,
      "162 columns of the MLP"),
     ("tiny-dense", dict(num_attention_heads=15, num_key_value_heads=3, linear_num_key_heads=5,
-                        linear_num_value_heads=5), 5, "3 KV heads neither divide nor are divided by 5"),
+                        linear_num_value_heads=5), 5, "3 KV heads neither divide nor are divided by 5 ranks; these numbers of ranks do: 1"),
     ("tiny-dense", dict(num_attention_heads=12, num_key_value_heads=4, linear_num_key_heads=3,
                         linear_num_value_heads=6), 3, "3 ranks do not divide the model's 4 KV heads"),
 ]

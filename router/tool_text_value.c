@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-/* What may stand in </parameter...> besides: models slip there. */
-#define SLIP_BYTES_MAX 16u
-
 static bool was_given(const struct tool_text *t, struct bytes name)
 {
 	const uint8_t *at = t->given.at;
@@ -43,50 +40,34 @@ void tool_text_begin_value(struct tool_text *t, struct bytes name)
 		tool_text_tell(t);
 }
 
-/* What may follow a value, at *at behind spaces. */
+/* What may follow a value, at `at` behind spaces. */
 static enum found match_next(const struct tool_text *t, size_t at)
 {
 	static const char *const next[] = {"<parameter=", "</function>", "</tool_call>",
 		"<tool_call>", "<function="};
 	enum found f = tool_text_spaces(t, &at);
 
-	if (f != FOUND)
+	if (f != FOUND || at == t->pending.len)
 		return f;
 	/* At the end a part of a tag stands for it: the length cut it. */
 	for (size_t i = 0; i < COUNT(next); i++) {
-		size_t here = at, left = t->pending.len - at;
+		size_t here = at;
 
-		if (t->final && memcmp(t->pending.at + at, next[i],
-					MIN(left, strlen(next[i]))) == 0)
+		if (tool_text_is_cut_tag(t, at, next[i]))
 			return FOUND;
 		f = tool_text_tag(t, &here, next[i]);
 		if (f != FOUND_NOT)
 			return f;
 	}
-	return FOUND_NOT;
+	return tool_text_slip(t, &at, "</function");
 }
 
 /* </parameter>, or what a model makes of it, with a tag of the call behind it. */
 static enum found match_close(const struct tool_text *t, size_t *at)
 {
-	enum found f = tool_text_tag(t, at, "</parameter");
-	size_t begin = *at;
+	enum found f = tool_text_slip(t, at, "</parameter");
 
-	if (f != FOUND)
-		return f;
-	for (;; ++*at) {
-		uint8_t c;
-
-		if (*at == t->pending.len)
-			return t->final ? FOUND_NOT : FOUND_MAYBE;
-		c = t->pending.at[*at];
-		if (c == '>')
-			break;
-		if (c == '<' || c == '\n' || *at - begin >= SLIP_BYTES_MAX)
-			return FOUND_NOT;
-	}
-	++*at;
-	return match_next(t, *at);
+	return f == FOUND ? match_next(t, *at) : f;
 }
 
 /* The end of a function whose parameter was not closed. */
@@ -126,8 +107,13 @@ static enum found match_parameter(const struct tool_text *t, size_t at)
 		       : FOUND_NOT;
 }
 
-/* Whether the value ends at `at`, a '<'; *passed is then behind what closed it. Where its
- * closing tag is missing only a tag at the beginning of a line counts. */
+/* Where its closing tag is missing only a tag at the beginning of a line ends a value. */
+static bool begins_line(const struct tool_text *t, size_t at)
+{
+	return at > 0 ? t->pending.at[at - 1] == '\n' : !t->told;
+}
+
+/* Whether the value ends at `at`, a '<'; *passed is then behind what closed it. */
 static enum found match_end(const struct tool_text *t, size_t at, size_t *passed)
 {
 	static enum found (*const others[])(const struct tool_text *t, size_t at) = {
@@ -136,7 +122,7 @@ static enum found match_end(const struct tool_text *t, size_t at, size_t *passed
 	enum found f = match_close(t, &here);
 
 	*passed = f == FOUND ? here : at;
-	if (f != FOUND_NOT || (at > 0 ? t->pending.at[at - 1] != '\n' : t->told))
+	if (f != FOUND_NOT || !begins_line(t, at))
 		return f;
 	for (size_t i = 0; i < COUNT(others); i++) {
 		f = others[i](t, at);
@@ -174,6 +160,22 @@ static void end_value(struct tool_text *t, size_t n, size_t passed)
 	t->state = TOOL_IN_CALL;
 }
 
+/* How much of a value that the length cut is its own: not the beginning of a tag, nor the
+ * newline before one. */
+static size_t own_bytes(const struct tool_text *t)
+{
+	static const char *const tags[] = {
+		"</parameter>", "<parameter=", "</function>", "</tool_call>"};
+	const uint8_t *last = memrchr(t->pending.at, '<', t->pending.len);
+	size_t n = t->pending.len, at = last != NULL ? (size_t)(last - t->pending.at) : n;
+
+	for (size_t i = 0; i < COUNT(tags) && at < n; i++)
+		if ((i == 0 || begins_line(t, at)) &&
+			tool_text_is_cut_tag(t, at, tags[i]))
+			n = at;
+	return n > 0 && t->pending.at[n - 1] == '\n' ? n - 1 : n;
+}
+
 /* No more comes. What was cut is told as far as it came, if it is a string. */
 static bool end_open(struct tool_text *t)
 {
@@ -182,7 +184,7 @@ static bool end_open(struct tool_text *t)
 		return true;
 	}
 	if (t->streams)
-		tell_piece(t, t->pending.len);
+		tell_piece(t, own_bytes(t));
 	else
 		sink_reset(&t->made);
 	return false;

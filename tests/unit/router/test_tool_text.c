@@ -261,7 +261,7 @@ static void what_the_length_cut_is_not_finished(void **state)
 	(void)state;
 	tells(OPEN("f"), true, "{f|");
 	tells(OPEN("f") "<parameter=s>\nab", true, "{f|{\"s\": \"ab");
-	tells(OPEN("f") "<parameter=s>\nab\n</para", true, "{f|{\"s\": \"ab\\n</para");
+	tells(OPEN("f") "<parameter=s>\nab\n</para", true, "{f|{\"s\": \"ab");
 	tells(OPEN("f") ARG("s", "a") "<parameter=i>\n31", true, "{f|{\"s\": \"a\"");
 	tells(OPEN("f") ARG("s", "a") "</func", true, "{f|{\"s\": \"a\"");
 	tells(OPEN("f") ARG("s", "a") SHUT, true, "{f|{\"s\": \"a\"}}");

@@ -62,14 +62,18 @@ CHECK_BUILDER(embed)
 	/* Rows that nobody asks for show nothing. */
 	if (limits->layout == NULL)
 		few.weight_elements /= 8;
-	n = case_n(s->vocab, s->hidden, &few);
+	n = case_n(shapes_vocab_part(s), s->hidden, &few);
+	/* A whole table, and one from the middle of a vocabulary. */
+	a->first = i % 2 == 0 ? 0 : n;
+	a->vocab = i % 2 == 0 ? n : 3 * n;
 	a->n_rows = case_rows(i, s, limits, s->hidden);
 	a->table = check_add_weight(c, c->format, 1, n, s->hidden);
 	ids = check_add(c, "ids", CHECK_IN, CHECK_U32, &a->ids);
 	check_shape(ids, 1, a->n_rows, a->n_rows);
 	for (uint32_t t = 0; t < a->n_rows; t++)
 		((uint32_t *)ids->host)[t] =
-			t == 0 ? n - 1 : (uint32_t)(check_random(c) % n);
+			t == 0 ? a->first + n - 1
+			       : (uint32_t)(check_random(c) % a->vocab);
 	add_rows(c, "x", CHECK_OUT, a->n_rows, s->hidden)->field = &a->x;
 	(void)snprintf(c->name, sizeof(c->name), "%u rows of %u", a->n_rows, s->hidden);
 }
@@ -256,7 +260,7 @@ CHECK_BUILDER(head)
 {
 	struct op_head *a = &c->args.head;
 	uint32_t k = case_k(s->hidden, c->format);
-	uint32_t n = case_n(s->vocab, k, limits);
+	uint32_t n = case_n(shapes_vocab_part(s), k, limits);
 	uint32_t rows = case_rows(i, s, limits, (uint64_t)n * k);
 	struct check_buffer *b;
 

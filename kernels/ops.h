@@ -83,12 +83,13 @@ enum op_id {
 		OP__COUNT
 };
 
-/* x[t] = table[ids[t]]. x: act [T][H]; table: [V][H], F32 or BF16. ids < V. */
+/* x[t] = table[ids[t] - first], and zeros for ids that the table, rows first .. of a
+ * vocabulary, does not have. x: act [T][H]; table: [n][H], F32 or BF16. ids < vocab. */
 struct op_embed {
 	void *x;
 	const uint32_t *ids; /* [T] */
 	const struct weight *table;
-	uint32_t n_rows;
+	uint32_t n_rows, first, vocab;
 };
 
 /* x += add (when add is not NULL), then y = x * rsqrt(mean(x^2) + eps) * (1 + gain):
@@ -321,7 +322,9 @@ struct kernel_shapes {
 	uint32_t seqs_max;
 	uint32_t out_max; /* rows of logits */
 	uint32_t len_max; /* tokens of one sequence */
-	uint32_t hidden, vocab, n_valid;
+	uint32_t hidden;
+	uint32_t vocab, n_valid; /* of the whole model: what is sampled from */
+	uint32_t vocab_part;     /* rows of embedding and head on this rank; 0: all */
 	uint32_t n_q, n_kv, head_dim, rotary, page_tokens;
 	uint32_t n_k, n_v, dk, dv, taps;
 	uint32_t n_experts, top_k, width, shared_width, dense_width;
@@ -333,6 +336,11 @@ struct kernel_shapes {
 	uint32_t moe_formats;
 	uint32_t head_formats;
 };
+
+static inline uint32_t shapes_vocab_part(const struct kernel_shapes *s)
+{
+	return s->vocab_part != 0 ? s->vocab_part : s->vocab;
+}
 
 #ifdef __cplusplus
 }

@@ -15,6 +15,10 @@ struct collective_ops {
 	/* buf[i] = sum over ranks of buf[i]; n elements, F32 sums, rounded once. */
 	status (*all_reduce)(struct collective *c, uint32_t rank, struct stream *s,
 		void *buf, uint64_t n, enum dtype dtype, struct err *err);
+	/* to[row][rank] = part[row] of each rank, `bytes` each, n rows, in rank 0's
+	 * memory; the others give NULL for it. */
+	status (*gather)(struct collective *c, uint32_t rank, struct stream *s, void *to,
+		const void *part, uint64_t n, uint64_t bytes, struct err *err);
 	/* Returns when every rank has called it; on the host, not on a stream. */
 	status (*meet)(struct collective *c, uint32_t rank, struct err *err);
 	/* This rank cannot go on: calls of other ranks that would wait for it fail with

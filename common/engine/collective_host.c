@@ -21,6 +21,7 @@
 struct host {
 	struct collective base;
 	void *buf[RANKS_MAX];
+	uint8_t *gathered; /* rank 0's */
 	_Atomic uint32_t arrived;
 	_Atomic uint32_t round; /* rises when everybody has arrived */
 	atomic_bool aborted;
@@ -119,6 +120,25 @@ static status host_all_reduce(struct collective *c, uint32_t rank, struct stream
 	return meet(h, err);
 }
 
+/* Each rank copies its own parts, all at once. */
+static status host_gather(struct collective *c, uint32_t rank, struct stream *s, void *to,
+	const void *part, uint64_t n, uint64_t bytes, struct err *err)
+{
+	struct host *h = host_of(c);
+	status st;
+
+	(void)s;
+	if (rank == 0)
+		h->gathered = to;
+	st = meet(h, err);
+	if (st != ST_OK)
+		return st;
+	for (uint64_t i = 0; i < n; i++)
+		memcpy(h->gathered + (i * h->base.n_ranks + rank) * bytes,
+			(const uint8_t *)part + i * bytes, bytes);
+	return meet(h, err);
+}
+
 static void host_abort(struct collective *c)
 {
 	atomic_store_explicit(&host_of(c)->aborted, true, memory_order_release);
@@ -131,6 +151,7 @@ static void host_destroy(struct collective *c)
 
 static const struct collective_ops host_ops = {
 	.all_reduce = host_all_reduce,
+	.gather = host_gather,
 	.meet = host_meet,
 	.abort = host_abort,
 	.destroy = host_destroy,

@@ -118,6 +118,7 @@ static void set_shapes(struct engine *e)
 		.len_max = len_max,
 		.hidden = c->hidden,
 		.vocab = c->vocab,
+		.vocab_part = e->n_ranks > 1 ? c->vocab / e->n_ranks : 0,
 		.n_valid = e->o.n_valid != 0 ? e->o.n_valid : c->vocab,
 		.n_q = c->n_q / e->n_ranks,
 		.n_kv = l->local_kv,

@@ -57,6 +57,20 @@ static status fill_counts(struct rank *r, const struct batch *b, struct err *err
 	return st;
 }
 
+/* Rows of H activations. */
+static status sum_over_ranks(
+	struct rank *r, const struct batch *b, void *rows, struct err *err)
+{
+	struct engine *e = r->e;
+
+	if (e->n_ranks == 1)
+		return ST_OK;
+	if (r->index == 0)
+		atomic_fetch_add_explicit(&e->n_allreduces, 1, memory_order_relaxed);
+	return e->collective->ops->all_reduce(e->collective, r->index, r->s, rows,
+		(uint64_t)b->n_rows * e->config.hidden, r->b->act, err);
+}
+
 static status embed(struct rank *r, const struct batch *b, struct err *err)
 {
 	struct op_embed op = {
@@ -64,9 +78,12 @@ static status embed(struct rank *r, const struct batch *b, struct err *err)
 		.ids = b->ids,
 		.table = &r->global[WR_EMBED],
 		.n_rows = b->n_rows,
+		.first = r->index * r->e->shapes.vocab_part,
+		.vocab = r->e->shapes.vocab,
 	};
+	status st = kernel_embed(r->k, op.table->format, r->s, &op, err);
 
-	return kernel_embed(r->k, op.table->format, r->s, &op, err);
+	return st == ST_OK ? sum_over_ranks(r, b, r->ws.x, err) : st;
 }
 
 /* x += add, then h = norm(x); either may be left out. */
@@ -84,18 +101,6 @@ static status add_norm(struct rank *r, const struct batch *b, const void *add,
 	};
 
 	return kernel_add_norm(r->k, WF_F32, r->s, &op, err);
-}
-
-static status sum_over_ranks(struct rank *r, const struct batch *b, struct err *err)
-{
-	struct engine *e = r->e;
-
-	if (e->n_ranks == 1)
-		return ST_OK;
-	if (r->index == 0)
-		atomic_fetch_add_explicit(&e->n_allreduces, 1, memory_order_relaxed);
-	return e->collective->ops->all_reduce(e->collective, r->index, r->s, r->ws.y,
-		(uint64_t)b->n_rows * e->config.hidden, r->b->act, err);
 }
 
 /* The rows of ws.x or ws.h, as F32 on the host. */
@@ -128,13 +133,13 @@ static status run_layer(const struct layer_args *a, const void **add, struct err
 	if (st == ST_OK)
 		st = attn ? layer_attn(a, err) : layer_gdn(a, err);
 	if (st == ST_OK)
-		st = sum_over_ranks(r, a->b, err);
+		st = sum_over_ranks(r, a->b, r->ws.y, err);
 	if (st == ST_OK)
 		st = add_norm(r, a->b, r->ws.y, &w[WR_NORM2], err);
 	if (st == ST_OK)
 		st = layer_mlp(a, err);
 	if (st == ST_OK)
-		st = sum_over_ranks(r, a->b, err);
+		st = sum_over_ranks(r, a->b, r->ws.y, err);
 	if (st != ST_OK)
 		err_wrap(err, "layer %u", a->layer);
 	*add = r->ws.y;
@@ -169,23 +174,29 @@ static status run_layers(
 	return st;
 }
 
-/* Logits of out rows i..i + n - 1, to the beginning of ws.logits. */
+/* Logits of out rows i..i + n - 1, to the beginning of rank 0's ws.logits: each rank has
+ * those of its part of the vocabulary. */
 static status head(
 	struct rank *r, const struct batch *b, uint32_t i, uint32_t n, struct err *err)
 {
 	bool tied = r->global[WR_LM_HEAD].data == NULL;
 	struct op_head op = {
-		.logits = r->ws.logits,
+		.logits = r->ws.part != NULL ? r->ws.part : r->ws.logits,
 		.x = r->ws.h,
 		.out_row = b->out_row + i,
 		.w = &r->global[tied ? WR_EMBED : WR_LM_HEAD],
 		.n_out = n,
 	};
+	struct collective *c = r->e->collective;
+	status st = kernel_head(r->k, op.w->format, r->s, &op, err);
 
-	return kernel_head(r->k, op.w->format, r->s, &op, err);
+	if (st != ST_OK || r->ws.part == NULL)
+		return st;
+	return c->ops->gather(c, r->index, r->s, r->index == 0 ? r->ws.logits : NULL,
+		r->ws.part, n, r->e->shapes.vocab_part * sizeof(float), err);
 }
 
-/* Sampled rows i..i + n - 1, whose logits stand one behind the other. */
+/* On rank 0. Sampled rows i..i + n - 1, whose logits stand one behind the other. */
 static status sample(struct rank *r, const struct batch *b, uint32_t i, uint32_t n,
 	const float *logits, struct err *err)
 {
@@ -207,7 +218,7 @@ static status sample(struct rank *r, const struct batch *b, uint32_t i, uint32_t
 		.work_bytes = r->ws.work_bytes,
 	};
 
-	return kernel_sample(r->k, WF_F32, r->s, &op, err);
+	return r->index == 0 ? kernel_sample(r->k, WF_F32, r->s, &op, err) : ST_OK;
 }
 
 /* Logits of all rows are kept; some are sampled. */
@@ -267,7 +278,7 @@ status forward_compute(struct rank *r, const struct batch *b, enum phase phase, 
 		st = embed(r, &near, err);
 	if (st == ST_OK)
 		st = run_layers(r, &near, phase, err);
-	if (st == ST_OK && r->index == 0)
+	if (st == ST_OK)
 		st = sample_all(r, &near, err);
 	return st;
 }

@@ -6,7 +6,7 @@
 #include "common/engine/engine_impl.h"
 
 /* Runs the batch on this rank's stream: clears pages and slots, embeds, all layers,
- * and on rank 0 logits and sampling. Every rank calls it; ranks meet inside. */
+ * logits, and on rank 0 sampling. Every rank calls it; ranks meet inside. */
 MUST_CHECK status forward_run(
 	struct rank *r, const struct batch *b, enum phase phase, struct err *err);
 

@@ -57,6 +57,10 @@ void workspace_place(struct workspace *w, struct carve *c, const struct kernel_s
 	w->h = carve_take(c, row * s->hidden);
 	w->y = carve_take(c, row * s->hidden);
 	w->logits = carve_take(c, (uint64_t)s->out_max * s->vocab * sizeof(float));
+	w->part = s->vocab_part == 0
+			  ? NULL
+			  : carve_take(c,
+				    (uint64_t)s->out_max * s->vocab_part * sizeof(float));
 	w->counts =
 		carve_take(c, (uint64_t)2 * s->seqs_max * s->vocab * sizeof(*w->counts));
 	w->inv_freq = carve_take(c, s->rotary / 2 * sizeof(float));

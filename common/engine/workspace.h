@@ -25,6 +25,7 @@ struct workspace {
 		float *weights, *shared;
 	} moe;
 	float *logits;    /* [out_max][V] */
+	float *part;      /* the same of this rank's rows of the head; NULL: it has all */
 	uint16_t *counts; /* [2 * seqs_max][V]: lines of step rows, then of chunks */
 	float *inv_freq;  /* [rotary / 2] */
 	void *work;       /* scratch of the ops */

@@ -16,6 +16,7 @@
  * r / (ranks / n_kv)). */
 enum shard_rule {
 	SHARD_WHOLE,
+	SHARD_ROWS_VOCAB,  /* by token, equal blocks */
 	SHARD_ROWS_Q,      /* by query head, 2 * head_dim rows each (query | gate) */
 	SHARD_ROWS_KV,     /* by KV head */
 	SHARD_COLS_Q,      /* by query head, head_dim columns each */
@@ -31,9 +32,9 @@ enum shard_rule {
  * Storage: VEC = kept as F32 vector (small; read from F32 or BF16);
  *          MAT = a matrix in its own format;  STACK = one matrix per expert. */
 #define WEIGHT_MAP(X)                                                                    \
-	X(EMBED, global, SHARD_WHOLE, MAT)          /* [vocab][H] */                     \
+	X(EMBED, global, SHARD_ROWS_VOCAB, MAT)     /* [vocab][H] */                     \
 	X(FINAL_NORM, global, SHARD_WHOLE, VEC)     /* [H] */                            \
-	X(LM_HEAD, global, SHARD_WHOLE, MAT)        /* [vocab][H] */                     \
+	X(LM_HEAD, global, SHARD_ROWS_VOCAB, MAT)   /* [vocab][H] */                     \
 	X(NORM1, layer, SHARD_WHOLE, VEC)           /* [H] */                            \
 	X(NORM2, layer, SHARD_WHOLE, VEC)           /* [H] */                            \
 	X(Q, attn, SHARD_ROWS_Q, MAT)               /* [n_q][query|gate][D], H */        \
@@ -107,9 +108,9 @@ const char *weight_role_name(enum weight_role role);
 /* "unused: input_scale=768 k_scale=2 mtp=19 vision=0 ..." for the start log. */
 void weights_unused(const struct weights *w, struct sink *out);
 
-/* Tensor parallelism that this model allows: ranks divides GDN key heads, GDN value
- * heads, query heads and MLP widths, and KV heads divide or are divided by it; NVFP4
- * and FP8 slices keep whole scale blocks. The error names what does not divide. */
+/* Tensor parallelism that this model allows: ranks divides the vocabulary, GDN key heads,
+ * GDN value heads, query heads and MLP widths, and KV heads divide or are divided by it;
+ * NVFP4 and FP8 slices keep whole scale blocks. The error names what does not divide. */
 MUST_CHECK status weights_check_ranks(
 	const struct model_config *config, uint32_t n_ranks, struct err *err);
 

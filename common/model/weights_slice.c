@@ -170,6 +170,7 @@ static void cut_by_rule(struct slice *s, const struct model_config *c,
 	case SHARD_COLS_GDN_V:
 		cols = by_head(share_of(c->gdn_v_heads, rank, n_ranks), c->gdn_v_dim);
 		break;
+	case SHARD_ROWS_VOCAB:
 	case SHARD_ROWS_WIDTH:
 		rows = share_of(s->src_rows, rank, n_ranks);
 		break;
@@ -273,6 +274,8 @@ static bool is_undivided(const struct model_config *c, uint32_t n_ranks, struct 
 		{c->expert_width, "columns of an expert"},
 		{c->shared_width, "columns of the shared expert"},
 		{c->dense_width, "columns of the MLP"},
+		{c->n_kv < n_ranks && n_ranks % c->n_kv != 0 ? 0 : c->vocab,
+			"rows of the vocabulary"},
 	};
 
 	for (size_t i = 0; i < COUNT(counts); i++)

@@ -12,16 +12,19 @@ CPU_KERNEL(embed, plain)
 		return err_set(err, ST_INVALID, "embed/plain: a table in format %s",
 			format_name(table->format));
 	for (uint32_t t = 0; t < op->n_rows; t++) {
-		uint64_t from = (uint64_t)op->ids[t] * width;
+		/* Ids below `first` wrap, and are beyond the table, too. */
+		uint32_t row = op->ids[t] - op->first;
+		uint64_t from = (uint64_t)row * width;
 		enum dtype dtype = table->format == WF_F32 ? DT_F32 : DT_BF16;
 
-		if (op->ids[t] >= table->n)
+		if (op->ids[t] >= op->vocab)
 			return err_set(err, ST_INVALID,
 				"embed: token %u of a vocabulary of %u", op->ids[t],
-				table->n);
+				op->vocab);
 		for (uint32_t i = 0; i < width; i++)
 			x[(uint64_t)t * width + i] =
-				load_as(dtype, table->data, from + i);
+				row < table->n ? load_as(dtype, table->data, from + i)
+					       : 0.0f;
 	}
 	return ST_OK;
 }

@@ -18,20 +18,22 @@ static __device__ __forceinline__ uint4 load8(const float *p)
 		pack2(a.x, a.y), pack2(a.z, a.w), pack2(b.x, b.y), pack2(b.z, b.w));
 }
 
-/* A token outside the table is a fault of the caller that a device cannot report as a
- * status; its row becomes NaN, which the sampler flags. */
+/* A token outside the vocabulary is a fault of the caller that a device cannot report as
+ * a status; its row becomes NaN, which the sampler flags. Ids below `first` wrap, and are
+ * beyond the table, too. */
 template <typename T>
 static __global__ void __launch_bounds__(BLOCK) embed_kernel(
-	bf16 *x, const uint32_t *ids, const T *table, uint32_t width, uint32_t n)
+	bf16 *x, const struct op_embed op, const T *table, uint32_t width, uint32_t n)
 {
-	uint32_t id = ids[blockIdx.x];
+	uint32_t id = op.ids[blockIdx.x], row = id - op.first;
+	uint32_t other = id < op.vocab ? 0 : 0x7FC07FC0u;
 	bf16 *to = x + (uint64_t)blockIdx.x * width;
 
 	for (uint32_t i = threadIdx.x * VEC; i < width; i += BLOCK * VEC) {
-		uint4 v = make_uint4(0x7FC07FC0u, 0x7FC07FC0u, 0x7FC07FC0u, 0x7FC07FC0u);
+		uint4 v = make_uint4(other, other, other, other);
 
-		if (id < n)
-			v = load8(table + (uint64_t)id * width + i);
+		if (id < op.vocab && row < n)
+			v = load8(table + (uint64_t)row * width + i);
 		*(uint4 *)(to + i) = v;
 	}
 }
@@ -53,10 +55,10 @@ CUDA_KERNEL(embed, rows)
 		return ST_OK;
 	CUDA_ENTER("embed/rows");
 	if (table->format == WF_F32)
-		embed_kernel<<<op->n_rows, BLOCK, 0, stream->cuda>>>((bf16 *)op->x,
-			op->ids, (const float *)table->data, table->k, table->n);
+		embed_kernel<<<op->n_rows, BLOCK, 0, stream->cuda>>>((bf16 *)op->x, *op,
+			(const float *)table->data, table->k, table->n);
 	else
-		embed_kernel<<<op->n_rows, BLOCK, 0, stream->cuda>>>((bf16 *)op->x,
-			op->ids, (const bf16 *)table->data, table->k, table->n);
+		embed_kernel<<<op->n_rows, BLOCK, 0, stream->cuda>>>((bf16 *)op->x, *op,
+			(const bf16 *)table->data, table->k, table->n);
 	return cuda_launched("embed/rows", err);
 }

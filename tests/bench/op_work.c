@@ -69,7 +69,7 @@ static struct op_work work_embed(const struct check_case *c, double a)
 
 	return (struct op_work){
 		.read = 4.0 * op->n_rows +
-			row * count_distinct(ids, op->n_rows, op->table->n),
+			row * count_distinct(ids, op->n_rows, op->vocab),
 		.written = a * op->n_rows * op->table->k,
 	};
 }

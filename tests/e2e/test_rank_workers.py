@@ -55,12 +55,12 @@ def reduced(router, worker):
     return stats["allreduces"], stats["prefill_steps"] + stats["decode_steps"]
 
 
-def test_two_sums_over_ranks_per_layer_and_pass(rig):
+def test_two_sums_over_ranks_per_layer_and_one_per_pass(rig):
     _, _, r = rig.pair(prefill=dict(PAIR, max_num_batched_tokens=64), decode=PAIR)
     assert r.run("p0", "d0", TALK["prompt_ids"] * 6)[0]
     for worker in ("p0", "d0"):
         sums, passes = reduced(r, worker)
-        assert passes > 1 and sums == 2 * LAYERS * passes, (worker, sums, passes)
+        assert passes > 1 and sums == (2 * LAYERS + 1) * passes, (worker, sums, passes)
 
 
 def test_a_lone_rank_reduces_nothing(rig):

@@ -1,4 +1,5 @@
 """More ranks than KV heads, and numbers of ranks that a model does not allow."""
+import itertools
 import json
 import math
 import pathlib
@@ -58,9 +59,13 @@ def test_kv_heads_shared_by_ranks_give_the_same_logits(model, ranks, fields, tmp
     agree(logits(config, f"--gpus={DEVICES[ranks]}"), logits(config))
 
 
-@pytest.mark.parametrize("sides", [(1, 4), (4, 1), (2, 4), (4, 2), (4, 4)])
-def test_a_hand_over_with_shared_kv_heads_on_a_side(sides, tmp_path, logits):
-    config = derived(tmp_path, "tiny-moe", **FOUR, num_key_value_heads=2)
+EIGHT = dict(num_attention_heads=8, linear_num_key_heads=8, linear_num_value_heads=8,
+             moe_intermediate_size=128, shared_expert_intermediate_size=64, num_key_value_heads=2)
+
+
+@pytest.mark.parametrize("sides", list(itertools.product((1, 2, 4, 8), repeat=2)))
+def test_a_hand_over_between_any_two_numbers_of_ranks(sides, tmp_path, logits):
+    config = derived(tmp_path, "tiny-moe", **EIGHT)
     moved = logits(config, "--decode=4", f"--gpus={DEVICES[sides[0]]}",
                    f"--gpus-decode={DEVICES[sides[1]]}")
     agree(moved, logits(config))
@@ -73,6 +78,7 @@ REFUSED = [
     ("tiny-dense", {}, 4, "4 ranks do not divide the model's 2 GDN key heads"),
     ("tiny-dense", dict(num_key_value_heads=8, linear_num_key_heads=6), 4, "6 GDN key heads; these numbers of ranks do: 1, 2"),
     ("tiny-moe", dict(FOUR, num_key_value_heads=8, moe_intermediate_size=66), 4, "66 columns of an expert"),
+    ("tiny-moe", dict(FOUR, vocab_size=386), 4, "386 rows of the vocabulary; these numbers of ranks do: 1, 2"),
     ("tiny-moe", dict(FOUR, shared_expert_intermediate_size=50), 4, "50 columns of the shared expert"),
     ("tiny-dense", dict(linear_num_key_heads=4, linear_num_value_heads=8, intermediate_size=162), 4,
      "162 columns of the MLP"),

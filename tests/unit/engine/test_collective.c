@@ -88,6 +88,54 @@ static void sums_are_in_order_of_rank_on_every_rank(void **state)
 	mem_free(p);
 }
 
+struct giver {
+	struct collective *c;
+	uint32_t rank;
+	float part[7][3], all[7][4][3]; /* of rows, of ranks */
+	status st;
+	struct err err;
+	pthread_t thread;
+};
+
+static void *give(void *giver)
+{
+	struct giver *g = giver;
+
+	for (unsigned round = 0; round < ROUNDS && g->st == ST_OK; round++) {
+		for (uint32_t i = 0; i < 21; i++)
+			g->part[i / 3][i % 3] = value_of(g->rank, i + round);
+		g->st = g->c->ops->gather(g->c, g->rank, NULL,
+			g->rank == 0 ? g->all : NULL, g->part, 7, sizeof(g->part[0]),
+			&g->err);
+		for (uint32_t i = 0; g->rank == 0 && g->st == ST_OK && i < 84; i++) {
+			uint32_t row = i / 12, rank = i / 3 % 4, k = i % 3;
+
+			if (g->all[row][rank][k] != value_of(rank, row * 3 + k + round))
+				g->st = err_set(&g->err, ST_INVALID, "wrong");
+		}
+	}
+	return NULL;
+}
+
+static void parts_of_rows_stand_in_order_of_rank(void **state)
+{
+	struct collective *c = collective_host_create(4);
+	struct giver *g = mem_alloc(4, sizeof(*g));
+
+	(void)state;
+	for (uint32_t r = 0; r < 4; r++) {
+		g[r].c = c;
+		g[r].rank = r;
+		assert_int_equal(0, pthread_create(&g[r].thread, NULL, give, &g[r]));
+	}
+	for (uint32_t r = 0; r < 4; r++)
+		assert_int_equal(0, pthread_join(g[r].thread, NULL));
+	for (uint32_t r = 0; r < 4; r++)
+		assert_int_equal(ST_OK, g[r].st);
+	c->ops->destroy(c);
+	mem_free(g);
+}
+
 struct pair {
 	struct collective *c;
 	uint16_t value[2];
@@ -173,6 +221,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sums_are_in_order_of_rank_on_every_rank),
+		cmocka_unit_test(parts_of_rows_stand_in_order_of_rank),
 		cmocka_unit_test(bf16_sums_round_once),
 		cmocka_unit_test(nobody_waits_for_a_rank_that_broke_off),
 		cmocka_unit_test(devices_without_collectives_are_refused_by_name),

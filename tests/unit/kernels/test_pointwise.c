@@ -17,7 +17,7 @@ static void embed_copies_rows(void **state)
 	}
 	FOR_EACH_VARIANT(v, OP_embed)
 	{
-		struct op_embed op = {x, ids, &w, 4};
+		struct op_embed op = {x, ids, &w, 4, 0, V};
 
 		w.format = WF_F32;
 		w.data = table;
@@ -31,13 +31,40 @@ static void embed_copies_rows(void **state)
 			for (int i = 0; i < H; i++)
 				assert_true(x[t][i] == from_bf16(narrow[ids[t]][i]));
 		}
-		w.n = 10;
+		w.n = op.vocab = 10;
 		assert_int_equal(run_embed(v, &op, &err), ST_INVALID);
 		assert_non_null(strstr(err.text, "token 10 of a vocabulary of 10"));
-		w.n = V;
+		w.n = op.vocab = V;
 		w.format = WF_NVFP4;
 		assert_int_equal(run_embed(v, &op, &err), ST_INVALID);
 		assert_non_null(strstr(err.text, "nvfp4"));
+	}
+}
+
+/* Rows 3 .. 7 of a vocabulary of 11: other ids give zeros, so that parts add up. */
+static void embed_of_a_part_gives_zeros_for_other_ids(void **state)
+{
+	enum { V = 11, H = 13, FIRST = 3, N = 5 };
+	static const uint32_t ids[6] = {2, 3, 7, 8, 0, 10};
+	float table[N][H], x[6][H];
+	struct weight w = {.format = WF_F32, .count = 1, .n = N, .k = H, .data = table};
+	struct err err;
+
+	(void)state;
+	for (uint32_t i = 0; i < N * H; i++)
+		table[i / H][i % H] = random_uniform(-1, 1);
+	FOR_EACH_VARIANT(v, OP_embed)
+	{
+		struct op_embed op = {x, ids, &w, 6, FIRST, V};
+
+		RUN(embed, v, &op);
+		for (int t = 0; t < 6; t++)
+			for (int i = 0; i < H; i++)
+				assert_true(x[t][i] ==
+					    (t == 1 || t == 2 ? table[ids[t] - FIRST][i]
+							      : 0.0f));
+		op.vocab = 10;
+		assert_int_equal(run_embed(v, &op, &err), ST_INVALID);
 	}
 }
 
@@ -159,6 +186,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(embed_copies_rows),
+		cmocka_unit_test(embed_of_a_part_gives_zeros_for_other_ids),
 		cmocka_unit_test(add_norm_matches_double_precision),
 		cmocka_unit_test(swiglu_is_accurate_everywhere),
 		cmocka_unit_test(swiglu_keeps_nan_and_survives_extremes),

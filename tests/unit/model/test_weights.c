@@ -79,6 +79,7 @@ static void check_union(enum shard_rule rule, struct rows whole, const struct ro
 					whole.at + i * whole.bytes + r * part[r].bytes,
 					part[r].at + i * part[r].bytes, part[r].bytes);
 			break;
+		case SHARD_ROWS_VOCAB:
 		case SHARD_ROWS_Q:
 		case SHARD_ROWS_KV:
 		case SHARD_ROWS_GDN_V:

@@ -1,4 +1,5 @@
 """The page at / in a real browser: the cluster as it is, and a chat."""
+import json
 import os
 import pathlib
 import signal
@@ -122,6 +123,43 @@ def test_a_chat_shows_what_the_api_answers_reasoning_apart(page, cluster, thinki
     assert texts(page, ".assistant .content") == [expected["message"]["content"]]
     assert texts(page, ".assistant .reasoning") == ([expected["message"]["reasoning"]] if thinking else [])
     shoot(page, "reasoning" if thinking else "chat")
+
+
+CALLING = next(r for r in CONVERSATIONS if r["tools"] and "<tool_call>" in r["greedy_text"] and len(r["messages"]) == 1)
+
+
+def give_tools(page, tools):
+    page.execute_script("document.getElementById('tools').value = arguments[0]", json.dumps(tools))
+
+
+def test_a_call_is_shown_apart_and_its_result_sent_back(page, cluster):
+    body = {"messages": list(CALLING["messages"]), "tools": CALLING["tools"], "temperature": 0,
+            "chat_template_kwargs": {"enable_thinking": False}}
+    set_up(page, False)
+    give_tools(page, CALLING["tools"])
+    ask(page, CALLING["messages"][0]["content"])
+    assert finished(page).startswith("tool_calls")
+    message = cluster.post("/v1/chat/completions", body).json()["choices"][0]["message"]
+    call, = message["tool_calls"]
+    assert texts(page, ".call b") == [call["function"]["name"]] and texts(page, ".call pre") == [call["function"]["arguments"]]
+    assert texts(page, ".assistant .content") == [] and "tool_call>" not in "".join(texts(page, "#log"))
+    shoot(page, "call")
+    one(page, ".call input").send_keys("1063", Keys.ENTER)
+    assert finished(page, 2).startswith("stop")
+    body["messages"] += [message, {"role": "tool", "tool_call_id": call["id"], "content": "1063"}]
+    expected = cluster.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
+    assert texts(page, ".assistant .content") == [expected]
+
+
+def test_a_call_that_the_length_cut_is_not_sent_back(page):
+    set_up(page, False, "20")
+    give_tools(page, CALLING["tools"])
+    ask(page, CALLING["messages"][0]["content"])
+    assert finished(page).startswith("length")
+    assert len(texts(page, ".call b")) == 1 and not page.find_elements(By.CSS_SELECTOR, ".call input")
+    give_tools(page, [])
+    ask(page, "Count from 1 to 3.")
+    assert finished(page, 2).startswith(("stop", "length"))
 
 
 @pytest.mark.parametrize("how", ["button", "escape"])

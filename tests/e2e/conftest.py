@@ -1,4 +1,5 @@
 """Processes of one test: all of them are gone when it ends, however it ends."""
+import fcntl
 import json
 import os
 import pathlib
@@ -64,26 +65,41 @@ def pytest_runtest_makereport(item, call):
 CLIENTS = pathlib.Path(__file__).resolve().parent / "clients"
 
 
-@pytest.fixture(scope="session")
-def client_python(build):
-    """A Python with other people's clients, from PyPI, once for each build folder's parent;
-    where that cannot be reached the tests of them are skipped."""
-    venv, packages = build.parent / "clients-venv", CLIENTS / "packages.txt"
-    done, python = venv / "installed", venv / "bin" / "python"
-    if done.exists() and done.read_text() == packages.read_text():
-        return python
+INSTALL_TRIES, INSTALL_SECONDS = 3, 900
+
+
+def installed(venv, packages):
+    """Makes the virtual environment; the last error, or None."""
+    python = venv / "bin" / "python"
     for step in ([sys.executable, "-m", "venv", "--clear", venv],
-                 [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "3", "--timeout", "30",
+                 [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "5", "--timeout", "60",
                   "-r", packages]):
         try:
-            made = subprocess.run(step, capture_output=True, text=True, timeout=900)
+            made = subprocess.run(step, capture_output=True, text=True, timeout=INSTALL_SECONDS)
         except subprocess.TimeoutExpired:
-            pytest.skip("the clients' packages: pip did not end in 900 s")
+            return f"no end in {INSTALL_SECONDS} s"
         if made.returncode != 0:
-            why = (made.stderr or made.stdout).strip().splitlines() or ["no reason given"]
-            pytest.skip(f"the clients' packages cannot be installed: {why[-1]}")
-    done.write_text(packages.read_text())
-    return python
+            return ((made.stderr or made.stdout).strip().splitlines() or ["no reason given"])[-1]
+    (venv / "installed").write_text(packages.read_text())
+    return None
+
+
+@pytest.fixture(scope="session")
+def client_python(build):
+    """A Python with other people's clients, from PyPI, once for each build folder's parent. Runs
+    beside each other wait for the one that installs. Without it their tests fail: what nobody
+    tried is not known to hold."""
+    venv, packages = build.parent / "clients-venv", CLIENTS / "packages.txt"
+    with open(build.parent / "clients-venv.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for _ in range(INSTALL_TRIES):
+            done = venv / "installed"
+            if done.exists() and done.read_text() == packages.read_text():
+                return venv / "bin" / "python"
+            why = installed(venv, packages)
+    if why is not None:
+        pytest.fail(f"the clients' packages cannot be installed: {why}")
+    return venv / "bin" / "python"
 
 
 @pytest.fixture(scope="session")

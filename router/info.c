@@ -142,6 +142,8 @@ void info_load(struct router *rt, struct http_req *req)
 
 /* ---- what serves ---- */
 
+/* A list with one pool in it, and in that what the pool measured of its engine (nothing):
+ * SGLang's benchmark takes the first of each without asking. */
 static void add_workers(
 	struct json_out *w, struct router *rt, const char *name, uint8_t role)
 {
@@ -157,10 +159,17 @@ static void add_workers(
 		slots += v->slots;
 	}
 	json_name(w, name);
+	json_open(w, '[');
 	json_open(w, '{');
 	json_add_u64(w, "workers", n);
 	json_add_u64(w, "pages", pages);
 	json_add_u64(w, "slots", slots);
+	json_name(w, "internal_states");
+	json_open(w, '[');
+	json_open(w, '{');
+	json_close(w);
+	json_close(w);
+	json_close(w);
 	json_close(w);
 }
 

@@ -78,9 +78,12 @@ static const struct {
 				STR) ",\"max_model_len\":" INT ",\"vocab_size\":" INT
 				     ",\"started\":" INT ",\"ready\":" BOOL
 				     ",\"max_queued\":" INT ",\"max_replays\":" INT
-				     ",\"queue_timeout_s\":" NUM
-				     ",\"prefill\":{\"type\":\"object\"},"
-				     "\"decode\":{\"type\":\"object\"}")},
+				     ",\"queue_timeout_s\":" NUM ",\"prefill\":" LIST(
+					     "{\"type\":\"object\"}") ","
+								      "\"decode\":" LIST(
+									      "{\"type\":"
+									      "\"object\""
+									      "}"))},
 	{"TokenizerInfo",
 		OBJ("\"vocab_size\",\"added_tokens\"",
 			"\"tokenizer_class\":" STR_NULL ",\"vocab_size\":" INT

@@ -101,3 +101,22 @@ def test_lm_eval_scores_by_ids_with_the_tokenizer_of_the_server(cluster, use):
     seen = use("lm_eval_tasks", cluster.port, rows=rows, tasks=["baton_choice", "baton_text"], model="local-completions",
                path="/v1/completions", args=dict(tokenizer_backend="remote", tokenized_requests=True, batch_size=4))
     assert seen["baton_choice"]["acc,none"] == seen["baton_text"]["exact_match,none"] == 1.0
+
+
+def test_benchmarks_count_every_token_of_every_answer(cluster, use):
+    """As vLLM's and SGLang's ask, twelve at a time: every answer is as long as asked, and what one alone gets."""
+    prompts, tokens = [f"Count from {i} to 90." for i in range(1, 25)], 48
+    seen = use("benchmarks", cluster.port, prompts=prompts, tokens=tokens, beside=12)
+    assert seen.pop("around") == ["demo", [], None]
+
+    def alone(prompt, chat):
+        asked = {"messages": [{"role": "user", "content": prompt}], "chat_template_kwargs": {"enable_thinking": False}} if chat \
+            else {"prompt": prompt}
+        choice = cluster.post("/v1/chat/completions" if chat else "/v1/completions",
+                              {**asked, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}).json()["choices"][0]
+        return choice["message"]["content"] if chat else choice["text"]
+    for name, answers in seen.items():
+        assert [a["tokens"] for a in answers] == [tokens] * len(prompts), name
+        assert all(a["first"] > 0 and a["gaps"] > 1 for a in answers), name
+        for i in (0, 11, 23):
+            assert answers[i]["text"] == alone(prompts[i], name.endswith("chat")), name

@@ -70,7 +70,7 @@ def test_what_serves_is_told(cluster):
     for path in ("/server_info", "/get_server_info"):
         info = cluster.get(path).json()
         assert info["served_model_name"] == "demo" and info["max_model_len"] == LEN and info["ready"] is True
-        assert info["prefill"]["workers"] == info["decode"]["workers"] == 1 and info["decode"]["pages"] > 0
+        assert info["prefill"][0]["workers"] == info["decode"][0]["workers"] == 1 and info["decode"][0]["pages"] > 0
 
 
 def test_the_tokenizer_is_told(cluster):

@@ -75,6 +75,7 @@ struct gen_request {
 	bool show_special;   /* special tokens are text */
 	bool hide_reasoning; /* left out of the answer, its logprobs too */
 	bool return_ids;     /* of the prompt and of the answer */
+	bool tokens_as_ids;  /* in logprobs */
 	int64_t truncate;    /* the last so many tokens of the prompt; -1: those that fit;
 				0: all */
 	bool usage_each;     /* stream_options.continuous_usage_stats */

@@ -207,6 +207,7 @@ static const struct api_field fields[] = {
 	DONE("skip_special_tokens", C | P, V | G, BOOLEAN),
 	DONE("include_reasoning", C | P, V, BOOLEAN),
 	DONE("return_token_ids", C | P, V | G, BOOLEAN),
+	DONE("return_tokens_as_token_ids", C | P, V, BOOLEAN),
 
 	/* Without an effect with these values, and not built with others. */
 	ONLY("echo", C, V, is_false, "false"),
@@ -231,6 +232,7 @@ static const struct api_field fields[] = {
 	ONLY("documents", C, V, is_empty, "empty"),
 	ONLY("modalities", C, O | V, is_text_alone, "[\"text\"]"),
 	NEVER("audio", C, O),
+	NEVER("web_search_options", C, O),
 	ONLY("mm_processor_kwargs", C, V, is_empty, "empty"),
 	NEVER("prompt_embeds", P, V),
 	NEVER("input_embeds", P, G),
@@ -278,7 +280,6 @@ static const struct api_field fields[] = {
 	ONLY("logprob_token_ids", C | P, V, is_empty, "empty"),
 	ONLY("n_probs", C | P, L, is_zero, "0"),
 	ONLY("post_sampling_probs", C | P, L, is_false, "false"),
-	ONLY("return_tokens_as_token_ids", C | P, V, is_false, "false"),
 	ONLY("return_tokens", C | P, L, is_false, "false"),
 	ONLY("return_prompt_text", C | P, V, is_false, "false"),
 	ONLY("return_hidden_states", C | P, G, is_false, "false"),
@@ -300,7 +301,6 @@ static const struct api_field fields[] = {
 	IGNORED("prompt_cache_retention", C, O),
 	IGNORED("safety_identifier", C, O),
 	IGNORED("verbosity", C, O),
-	IGNORED("web_search_options", C, O),
 	IGNORED("prediction", C, O),
 	IGNORED("request_id", C | P, V),
 	IGNORED("cache_salt", C | P, V),

@@ -138,7 +138,9 @@ static bool parse_text_form(
 		!api_json_bool(object, "no_stop_trim", &no_trim, NULL, e) ||
 		!api_json_bool(object, "skip_special_tokens", &special, NULL, e) ||
 		!api_json_bool(object, "include_reasoning", &reasoning, NULL, e) ||
-		!api_json_bool(object, "return_token_ids", &req->return_ids, NULL, e))
+		!api_json_bool(object, "return_token_ids", &req->return_ids, NULL, e) ||
+		!api_json_bool(object, "return_tokens_as_token_ids", &req->tokens_as_ids,
+			NULL, e))
 		return false;
 	req->keep_stop |= no_trim;
 	req->show_special = !special;

@@ -32,6 +32,7 @@ static void begin_echo(struct call *call, struct choice *c, const struct request
 			detok_feed(&detok, r->ids[i], &c->out.content);
 		detok_flush(&detok, &c->out.content);
 	}
+	c->logprobs.as_ids = call->gen.tokens_as_ids;
 	if (call->gen.logprobs &&
 		!logprobs_append(&c->logprobs, &call->prompts[call_prompt_of(c)],
 			(uint32_t)call->gen.draw.top_logprobs))
@@ -84,6 +85,7 @@ static void keep_logprobs(struct choice *c, const struct request_token *t)
 
 	if (!gen->logprobs || (gen->hide_reasoning && c->out.token_thinking))
 		return;
+	c->logprobs.as_ids = gen->tokens_as_ids;
 	if (!logprobs_add(&c->logprobs, (struct wire_logprob){t->token, t->logprob},
 		    false, t->tops))
 		c->out.content.full = true;

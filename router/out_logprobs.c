@@ -80,18 +80,31 @@ void logprobs_release(struct logprob_list *l)
 	*l = (struct logprob_list){0};
 }
 
-/* A name or value for a token: its text, or where that is no text "bytes:" and each. */
+/* A name or value for a token: its text, or where that is no text "bytes:" and each; or
+ * its id, by which tokens of one text differ. */
 struct named {
 	char text[sizeof("bytes:") + 4 * TOK_TOKEN_BYTES_MAX];
 	struct bytes bytes;
 };
 
-static void name_token(struct named *name, const struct tokenizer *t, uint32_t token)
+static void name_id(struct named *name, uint32_t token)
+{
+	int n = snprintf(name->text, sizeof(name->text), "token_id:%" PRIu32, token);
+
+	name->bytes = (struct bytes){(const uint8_t *)name->text, (size_t)n};
+}
+
+static void name_token(struct named *name, const struct tokenizer *t,
+	const struct logprob_list *l, uint32_t token)
 {
 	static const char digits[] = "0123456789abcdef";
 	struct bytes piece = tokenizer_token_bytes(t, token);
 	char *at = name->text;
 
+	if (l->as_ids) {
+		name_id(name, token);
+		return;
+	}
 	name->bytes = piece;
 	if (utf8_valid_len(piece) == piece.len)
 		return;
@@ -125,15 +138,19 @@ static void add_logprob(struct json_out *w, float logprob)
 /* ---- chat ---- */
 
 /* The object stays open. */
-static void open_chat_token(
-	struct json_out *w, const struct tokenizer *t, uint32_t token, float logprob)
+static void open_chat_token(struct json_out *w, const struct tokenizer *t,
+	const struct logprob_list *l, struct wire_logprob p)
 {
-	struct bytes piece = tokenizer_token_bytes(t, token);
+	struct bytes piece = tokenizer_token_bytes(t, p.token);
+	struct named name;
 
+	name.bytes = piece;
+	if (l->as_ids)
+		name_id(&name, p.token);
 	json_open(w, '{');
 	json_name(w, "token");
-	json_put_pieces(w, piece);
-	add_logprob(w, logprob);
+	json_put_pieces(w, name.bytes);
+	add_logprob(w, p.logprob);
 	json_name(w, "bytes");
 	json_open(w, '[');
 	for (size_t i = 0; i < piece.len; i++)
@@ -153,13 +170,11 @@ void out_logprobs_chat(
 	for (; l->written < l->n; l->written++) {
 		const struct logprob_entry *e = &l->entry[l->written];
 
-		open_chat_token(&w, t, e->token, e->logprob);
+		open_chat_token(&w, t, l, (struct wire_logprob){e->token, e->logprob});
 		json_name(&w, "top_logprobs");
 		json_open(&w, '[');
 		for (uint32_t k = 0; k < e->n_top; k++) {
-			const struct wire_logprob *top = &l->top[e->top + k];
-
-			open_chat_token(&w, t, top->token, top->logprob);
+			open_chat_token(&w, t, l, l->top[e->top + k]);
 			json_close(&w);
 		}
 		json_close(&w);
@@ -172,14 +187,14 @@ void out_logprobs_chat(
 
 /* ---- completions ---- */
 
-static void put_top(
-	struct json_out *w, const struct tokenizer *t, uint32_t token, float logprob)
+static void put_top(struct json_out *w, const struct tokenizer *t,
+	const struct logprob_list *l, struct wire_logprob p)
 {
 	struct named name;
 
-	name_token(&name, t, token);
+	name_token(&name, t, l, p.token);
 	json_name_bytes(w, name.bytes);
-	put_logprob(w, logprob);
+	put_logprob(w, p.logprob);
 }
 
 /* The likeliest, and the token itself when it is not among them. */
@@ -193,10 +208,10 @@ static void put_top_map(struct json_out *w, const struct tokenizer *t,
 		const struct wire_logprob *top = &l->top[e->top + k];
 
 		listed |= top->token == e->token;
-		put_top(w, t, top->token, top->logprob);
+		put_top(w, t, l, *top);
 	}
 	if (!listed)
-		put_top(w, t, e->token, e->logprob);
+		put_top(w, t, l, (struct wire_logprob){e->token, e->logprob});
 	json_close(w);
 }
 
@@ -247,7 +262,7 @@ void out_logprobs_completion(
 	json_name(&w, "tokens");
 	json_open(&w, '[');
 	for (uint32_t i = l->written; i < l->n; i++) {
-		name_token(&name, t, l->entry[i].token);
+		name_token(&name, t, l, l->entry[i].token);
 		json_put_bytes(&w, name.bytes);
 	}
 	json_close(&w);

@@ -21,6 +21,7 @@ struct logprob_list {
 	uint32_t n, cap, n_top, cap_top;
 	uint32_t written;    /* entries that were written out already */
 	uint64_t characters; /* of text before the next one to be written */
+	bool as_ids;         /* tokens are shown as "token_id:N", not as texts */
 };
 
 /* tops: struct wire_logprob each. false: no memory; the list is as it was. */

@@ -179,6 +179,21 @@ def test_ids_of_prompt_and_answer_are_shown(cluster, path):
     assert [c["token_ids"] for c in two] == [THINKS["greedy_ids"]] * 2
 
 
+def test_tokens_can_be_shown_as_ids(cluster):
+    body = dict(temperature=0, max_tokens=20, logprobs=2, return_tokens_as_token_ids=True, return_token_ids=True)
+    one = ask(cluster, TEXT, prompt=THINKS["prompt_ids"], **body)["choices"][0]
+    assert one["logprobs"]["tokens"] == [f"token_id:{i}" for i in THINKS["greedy_ids"][:20]]
+    assert all(token in top and len(top) == 2 for token, top in zip(one["logprobs"]["tokens"], one["logprobs"]["top_logprobs"]))
+    body = chat_body(THINKS, **body) | {"logprobs": True, "top_logprobs": 2}
+    plain = ask(cluster, CHAT, **dict(body, return_tokens_as_token_ids=False))["choices"][0]["logprobs"]["content"]
+    streamed = [x for e in Stream(cluster, CHAT, body).events() for c in e["choices"] if c.get("logprobs")
+                for x in c["logprobs"]["content"]]
+    content = ask(cluster, CHAT, **body)["choices"][0]["logprobs"]["content"]
+    assert content == streamed and [x["token"] for x in content] == [f"token_id:{i}" for i in THINKS["greedy_ids"][:20]]
+    assert [x["top_logprobs"][0]["token"] for x in content] == [x["token"] for x in content]
+    assert [(x["bytes"], x["logprob"]) for x in content] == [(x["bytes"], x["logprob"]) for x in plain]
+
+
 def test_every_chunk_tells_the_usage_so_far(cluster):
     options = {"include_usage": True, "continuous_usage_stats": True}
     events = list(Stream(cluster, CHAT, chat_body(THINKS, stream_options=options)).events())

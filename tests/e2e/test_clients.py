@@ -65,7 +65,11 @@ def test_langchain_says_what_was_answered(cluster, use):
 
 def test_litellm_says_what_was_answered(cluster, use):
     rows = SHORT[:4]
-    seen = use("litellm_chat", cluster.port, messages=[row["messages"] for row in rows])
+    weather = next(r for r in CONVERSATIONS if r["tools"] and "get_weather>" in r["greedy_text"])
+    seen = use("litellm_chat", cluster.port, messages=[row["messages"] for row in rows], calls={
+        "messages": weather["messages"], "tools": weather["tools"], "result": "21 degrees, rain"})
+    assert seen.pop("calls") == [["tool_calls", [["get_weather", '{"city": "Accra"}']], "stop",
+                                  "The weather in Accra: 21 degrees, rain."]] * 4
     expected = [row["greedy_text"] for row in rows]
     assert seen == {"openai": expected, "openai streamed": expected, "hosted_vllm": expected, "hosted_vllm streamed": expected,
                     "error": "NotFoundError"}

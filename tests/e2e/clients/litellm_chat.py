@@ -1,4 +1,5 @@
-"""Conversations through `litellm`, as an OpenAI-compatible and as a vLLM server."""
+"""Conversations through `litellm`, as an OpenAI-compatible and as a vLLM server, and calls of tools that
+go round."""
 import json
 import sys
 
@@ -19,4 +20,17 @@ try:
     answers["error"] = "none"
 except litellm.NotFoundError as e:
     answers["error"] = type(e).__name__
+
+
+def go_round(kind, stream, messages, tools, result):
+    def ask(messages):
+        answer = litellm.completion(model=f"{kind}/demo", messages=messages, tools=tools, stream=stream, extra_body=extra, **where)
+        return (litellm.stream_chunk_builder(list(answer), messages=messages) if stream else answer).choices[0]
+    first = ask(messages)
+    calls = first.message.tool_calls
+    last = ask(messages + [first.message.model_dump()] + [{"role": "tool", "tool_call_id": c.id, "content": result} for c in calls])
+    return [first.finish_reason, [[c.function.name, c.function.arguments] for c in calls], last.finish_reason, last.message.content]
+
+
+answers["calls"] = [go_round(kind, stream, **given["calls"]) for kind in ("openai", "hosted_vllm") for stream in (False, True)]
 print(json.dumps(answers))

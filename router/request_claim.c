@@ -21,7 +21,6 @@ struct fleet_hold request_decode_hold(const struct request *r)
 
 	return (struct fleet_hold){
 		.slots = 1,
-		.queue = 1,
 		.pages = CEIL_DIV(MAX(tokens, r->n_ids + 1u), TOKENS_PER_PAGE),
 		.round = r->set->rounds,
 	};

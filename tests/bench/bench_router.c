@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ static double floor_us(void)
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(a);
 	int at = socket(AF_INET, SOCK_STREAM, 0);
-	int in[FLOOR_SOCKETS], out[FLOOR_SOCKETS];
+	int in[FLOOR_SOCKETS], out[FLOOR_SOCKETS], on = 1;
 	uint64_t cpu;
 	pid_t reader;
 
@@ -77,7 +78,10 @@ static double floor_us(void)
 		fail("sockets of the floor");
 	for (uint32_t i = 0; i < FLOOR_SOCKETS; i++) {
 		out[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (connect(out[i], (struct sockaddr *)&a, len) != 0)
+		/* As a stream must: each event leaves at once. */
+		if (connect(out[i], (struct sockaddr *)&a, len) != 0 ||
+			setsockopt(out[i], IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) !=
+				0)
 			fail("sockets of the floor");
 		in[i] = accept(at, NULL, NULL);
 	}
@@ -289,6 +293,26 @@ static void offer(uint32_t rate, uint32_t seconds, uint32_t grace_s)
 	}
 }
 
+/* Where those stand that have no end: with no answer at all, or in the middle of one. */
+static void tell_open(void)
+{
+	uint32_t unanswered = 0, least = UINT32_MAX, most = 0;
+
+	for (uint32_t i = 0; i < c.n_conns; i++) {
+		const struct conn *k = &c.conn[i];
+
+		unanswered += k->busy && !k->answered;
+		if (!k->busy || !k->answered)
+			continue;
+		least = k->n_events < least ? k->n_events : least;
+		most = k->n_events > most ? k->n_events : most;
+	}
+	fprintf(stderr,
+		"%u requests have no end: %u without an answer, the others after %u to "
+		"%u events\n",
+		c.n_busy, unanswered, least, most);
+}
+
 static void row(pid_t router, uint32_t seconds, const char *text)
 {
 	uint32_t rate, step, tokens;
@@ -316,9 +340,10 @@ static void row(pid_t router, uint32_t seconds, const char *text)
 		c.n_ttft > 0 ? c.ttft_us[(uint64_t)c.n_ttft * 99 / 100] / 1e3 : 0.0,
 		(unsigned long long)rss);
 	fflush(stdout);
-	if (c.n_busy > 0)
-		fail("requests that have no end yet: the rows that follow would be "
-		     "wrong");
+	if (c.n_busy == 0)
+		return;
+	tell_open();
+	fail("requests that have no end yet: the rows that follow would be wrong");
 }
 
 static uint16_t free_port(void)

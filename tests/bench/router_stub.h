@@ -28,6 +28,11 @@ struct stream {
 	uint32_t n, max;
 };
 
+/* Whose prompt it is: an adopt names it by its number alone. */
+struct held_lease {
+	uint64_t router, seq, attempt;
+};
+
 struct stub {
 	struct loop *loop;
 	struct bus *bus;
@@ -37,6 +42,8 @@ struct stub {
 	void *msg;
 	struct stream *stream;
 	uint32_t n_streams;
+	struct held_lease *held; /* [SLOTS], by lease */
+	struct stub *source;     /* of a decode worker's prompts */
 	const char *name;
 };
 
@@ -117,11 +124,13 @@ static void on_prefill(struct stub *s, const struct msg_prefill *m)
 	size_t n = wire_count(m->ids, uint32_t);
 
 	s->n_steps++;
+	s->lease++;
+	s->held[s->lease % SLOTS] = (struct held_lease){m->router, m->seq, m->attempt};
 	say(s, MSG_prefilled,
 		&(struct msg_prefilled){.router = m->router,
 			.seq = m->seq,
 			.attempt = m->attempt,
-			.lease = ++s->lease,
+			.lease = s->lease,
 			.pages = {(const uint8_t *)pages,
 				(n + PAGE_TOKENS - 1) / PAGE_TOKENS * sizeof(*pages)},
 			.n_tokens = n,
@@ -165,6 +174,7 @@ static void on_step(void *ctx)
 				.attempt = a->attempt,
 				.reason = FINISH_LENGTH,
 				.n_generated = a->n});
+		say_freed(s, a->router, a->seq, a->attempt);
 		*a = s->stream[--s->n_streams];
 	}
 	loop_timer_start(s->loop, &s->step, *step_ms, 0, on_step, s);
@@ -172,6 +182,8 @@ static void on_step(void *ctx)
 
 static void on_adopt(struct stub *s, const struct msg_adopt *m)
 {
+	const struct held_lease *held = &s->source->held[m->lease % SLOTS];
+
 	if (s->n_streams == SLOTS)
 		fail("too many streams");
 	s->stream[s->n_streams++] = (struct stream){m->router, m->seq, m->attempt,
@@ -181,6 +193,8 @@ static void on_adopt(struct stub *s, const struct msg_adopt *m)
 			.seq = m->seq,
 			.attempt = m->attempt,
 			.transport = bytes_of_str("none")});
+	/* The state is here now: its source has nothing left of it. */
+	say_freed(s->source, held->router, held->seq, held->attempt);
 }
 
 static void on_cancel(struct stub *s, const struct msg_cancel *m)
@@ -225,6 +239,7 @@ static void begin_stub(struct stub *s, struct bus_net *net, const char *dir)
 	sink_init(&s->out, WIRE_MAX_BYTES);
 	s->msg = mem_alloc(1, wire_size_max());
 	s->stream = mem_alloc(SLOTS, sizeof(*s->stream));
+	s->held = mem_alloc(SLOTS, sizeof(*s->held));
 	snprintf(endpoint, sizeof(endpoint), "ipc://%s/routers/r0.sock", dir);
 	snprintf(id, sizeof(id), "%s#%016llx", s->name,
 		(unsigned long long)s->incarnation);
@@ -253,6 +268,7 @@ static void run_workers(const char *dir, const char *model)
 		fail(err.text);
 	prefill.tokenizer = decode.tokenizer = tokenizer_hash(t);
 	prefill.loop = decode.loop = loop_create();
+	decode.source = &prefill;
 	net = bus_net_create(prefill.loop);
 	begin_stub(&prefill, net, dir);
 	begin_stub(&decode, net, dir);

@@ -75,6 +75,26 @@ static void more_requests_than_places_are_not_made(void **state)
 	rig_close(&g);
 }
 
+/* Where prompts wait, places are counted until they are computed. Who generates has a
+ * slot: a decode worker with more slots than places in a queue fills them all. */
+static void a_generation_takes_a_slot_and_no_place_in_a_queue(void **state)
+{
+	struct rig g;
+	struct request *r;
+
+	(void)state;
+	rig_open(&g);
+	r = rig_request(&g, 5);
+	rig_drive(&g, r, RQ_PREFILL);
+	assert_int_equal(g.p->held_queue, 1);
+	assert_int_equal(g.d->held_queue, 0);
+	assert_int_equal(g.d->held_slots, 1);
+	request_cancel(r);
+	rig_free_all(&g, r);
+	sink_reset(&g.log);
+	rig_close(&g);
+}
+
 /* Pauses of one request that two routers could have sent to a full worker. */
 static uint64_t pause_at_full_worker(uint64_t salt, uint64_t n_routers)
 {
@@ -125,6 +145,7 @@ int main(void)
 		cmocka_unit_test(whatever_a_serving_worker_says_has_a_row),
 		cmocka_unit_test(an_impossible_pair_changes_nothing),
 		cmocka_unit_test(more_requests_than_places_are_not_made),
+		cmocka_unit_test(a_generation_takes_a_slot_and_no_place_in_a_queue),
 		cmocka_unit_test(routers_that_met_at_a_full_worker_come_back_apart),
 	};
 

@@ -58,6 +58,8 @@ static void resume_ready(struct http *h)
 		if (req->cut)
 			http_conn_cut(req, HTTP_STOPPED);
 		http_conn_between(req);
+		if (req->ours && http_stream_flush(req))
+			continue;
 		if (req->suspended) {
 			req->suspended = false;
 			MHD_resume_connection(req->conn);

@@ -127,7 +127,7 @@ void http_respond_take(struct http_req *req, unsigned http_code, const char *con
 	struct sink *body);
 
 /* Or answer in pieces. begin sends the status line and headers with the first piece;
- * each write becomes one chunk (one write(2)) as long as the client keeps up. */
+ * what is written in one turn goes out together, with the end if that is given in it. */
 void http_stream_begin(
 	struct http_req *req, unsigned http_code, const char *content_type);
 /* Copied. false: gone, or more than stream_max waits (the client is then cut and

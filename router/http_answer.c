@@ -1,17 +1,10 @@
-/* What a handler does with a request: reading it, answering it whole or in pieces. */
+/* What a handler does with a request: reading it, answering it whole. */
 #include "router/http_impl.h"
 
 #include "common/base/mem.h"
 
 #include <assert.h>
 #include <string.h>
-
-/* Bytes that a stream's reader is asked for at once. */
-#define READ_BLOCK    (32u << 10)
-/* A client that is behind by more than this gets several pieces per chunk. */
-#define BEHIND_BYTES  4096
-/* Taken bytes at the front of the buffer are dropped from here on. */
-#define COMPACT_BYTES (64u << 10)
 
 const char *http_method(const struct http_req *req)
 {
@@ -91,17 +84,14 @@ void http_header_add(struct http_req *req, const char *name, const char *value)
 	req->n_headers++;
 }
 
-/* Gives the request up in this turn or the next, never inside the caller's call. */
-static void cut_later(struct http_req *req, enum http_loss why)
+void http_cut_later(struct http_req *req, enum http_loss why)
 {
 	http_conn_lost(req, why);
 	req->cut = true;
 	http_mark_ready(req);
 }
 
-/* false: no memory, the request is given up. */
-static bool finish_response(
-	struct http_req *req, unsigned http_code, const char *content_type)
+bool http_answer_head(struct http_req *req, unsigned http_code, const char *content_type)
 {
 	const char *text = (const char *)req->header_text.at;
 	struct MHD_Response *r = req->response;
@@ -117,7 +107,7 @@ static bool finish_response(
 	if (ok && req->h->quiesced)
 		ok = MHD_add_response_header(r, "Connection", "close") == MHD_YES;
 	if (!ok)
-		cut_later(req, HTTP_NO_MEMORY);
+		http_cut_later(req, HTTP_NO_MEMORY);
 	else if (req->suspended)
 		http_mark_ready(req);
 	return ok;
@@ -152,7 +142,7 @@ static void respond(struct http_req *req, unsigned http_code, const char *conten
 	}
 	/* A client that reads slowly holds its answer, not what it asked. */
 	sink_release(&req->body);
-	if (!finish_response(req, http_code, content_type))
+	if (!http_answer_head(req, http_code, content_type))
 		return;
 	req->complete = true;
 }
@@ -189,122 +179,6 @@ void http_respond_take(struct http_req *req, unsigned http_code, const char *con
 	sink_init(body, body->max);
 	drop_spare(&req->out);
 	respond(req, http_code, content_type);
-}
-
-/* The pieces of a stream stand in `out`, each behind its length. */
-static size_t take_piece(struct http_req *req, char *buf, size_t max)
-{
-	uint32_t len;
-	size_t n;
-
-	memcpy(&len, req->out.at + req->out_at, sizeof(len));
-	n = MIN(max, len - req->piece_taken);
-	memcpy(buf, req->out.at + req->out_at + sizeof(len) + req->piece_taken, n);
-	req->piece_taken += (uint32_t)n;
-	if (req->piece_taken == len) {
-		req->out_at += sizeof(len) + len;
-		req->piece_taken = 0;
-	}
-	return n;
-}
-
-static void compact(struct http_req *req)
-{
-	if (req->out_at == req->out.len) {
-		sink_reset(&req->out);
-		req->out_at = 0;
-	} else if (req->out_at > COMPACT_BYTES && req->out_at > req->out.len / 2) {
-		sink_consume(&req->out, req->out_at);
-		req->out_at = 0;
-	}
-}
-
-static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
-{
-	struct http_req *req = cls;
-	size_t n = 0;
-
-	(void)pos;
-	if (req->gone || req->aborted)
-		return MHD_CONTENT_READER_END_WITH_ERROR;
-	while (n < max && req->out_at < req->out.len) {
-		bool behind = req->out.len - req->out_at > BEHIND_BYTES;
-
-		n += take_piece(req, buf + n, max - n);
-		if (!behind)
-			break;
-	}
-	if (n > 0) {
-		compact(req);
-		req->progress_ns = http_ran_ns();
-		return (ssize_t)n;
-	}
-	if (req->complete)
-		return MHD_CONTENT_READER_END_OF_STREAM;
-	http_conn_suspend(req);
-	return 0;
-}
-
-void http_stream_begin(struct http_req *req, unsigned http_code, const char *content_type)
-{
-	if (req->gone || req->cut)
-		return;
-	assert(req->phase == HTTP_HANDED && req->status == 0);
-	req->response = MHD_create_response_from_callback(
-		MHD_SIZE_UNKNOWN, READ_BLOCK, read_stream, req, NULL);
-	req->streaming = true;
-	finish_response(req, http_code, content_type);
-}
-
-/* Of a stream that is over, whoever ended it, nothing more is said. */
-static bool is_over(const struct http_req *req)
-{
-	return req->gone || req->cut || req->aborted;
-}
-
-bool http_stream_write(struct http_req *req, struct bytes piece)
-{
-	uint32_t len = (uint32_t)piece.len;
-	size_t waiting = req->out.len - req->out_at;
-
-	if (is_over(req))
-		return false;
-	assert(req->streaming && !req->complete);
-	if (piece.len == 0)
-		return true;
-	if (piece.len > req->h->o.stream_max ||
-		waiting > req->h->o.stream_max - piece.len) {
-		cut_later(req, HTTP_NOT_READING);
-		return false;
-	}
-	if (waiting == 0)
-		req->progress_ns = http_ran_ns();
-	sink_put(&req->out, &len, sizeof(len));
-	sink_put(&req->out, piece.at, piece.len);
-	if (req->out.full) {
-		cut_later(req, HTTP_NO_MEMORY);
-		return false;
-	}
-	http_mark_ready(req);
-	return true;
-}
-
-void http_stream_end(struct http_req *req)
-{
-	if (is_over(req))
-		return;
-	assert(req->streaming && !req->complete);
-	req->complete = true;
-	http_mark_ready(req);
-}
-
-void http_stream_abort(struct http_req *req)
-{
-	if (is_over(req))
-		return;
-	req->aborted = true;
-	req->complete = true;
-	http_mark_ready(req);
 }
 
 enum MHD_Result http_answer_queue(struct http_req *req)

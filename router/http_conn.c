@@ -212,7 +212,7 @@ static void ask_if_there(struct http_req *req)
 	bool head_is_out = req->status != 0 && req->response == NULL;
 
 	req->half_closed = true;
-	loop_fd_stop(req->watch);
+	http_conn_watch(req);
 	if (!head_is_out && req->status == 0 && !req->old)
 		(void)!send(req->fd, interim, sizeof(interim) - 1,
 			MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -220,16 +220,32 @@ static void ask_if_there(struct http_req *req)
 		handler->on_half_closed(handler->ctx, req);
 }
 
+void http_conn_watch(const struct http_req *req)
+{
+	unsigned events = req->blocked ? LOOP_WRITABLE : 0;
+
+	if (req->watch == NULL)
+		return;
+	if (!req->half_closed && !req->complete)
+		events |= LOOP_GONE;
+	if (events != 0 && !req->gone)
+		loop_fd_start(req->watch, events);
+	else
+		loop_fd_stop(req->watch);
+}
+
 static void on_watch(void *ctx, int fd, unsigned events)
 {
 	struct http_req *req = ctx;
 
 	(void)fd;
+	if (events & LOOP_WRITABLE)
+		http_mark_ready(req);
 	if (!(events & LOOP_GONE))
 		return;
-	/* With the whole answer given, sending it is libmicrohttpd's matter. */
+	/* With the whole answer given, the next write will tell. */
 	if (req->complete)
-		loop_fd_stop(req->watch);
+		http_conn_watch(req);
 	else if (http_conn_hung_up(req) || req->half_closed)
 		http_conn_cut(req, HTTP_CLIENT_GONE);
 	else

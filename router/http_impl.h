@@ -75,6 +75,8 @@ struct http_req {
 	bool complete; /* the handler gave the whole answer */
 	bool streaming;
 	bool aborted;
+	bool ours;    /* of a stream: its head is out, we send the rest */
+	bool blocked; /* ours, and the socket is full */
 	bool is_slow; /* a whole answer that did not go out at once */
 	enum http_loss loss;
 	uint64_t begun_ns;
@@ -87,11 +89,10 @@ struct http_req {
 	uint32_t n_headers;
 	size_t header_at[HTTP_HEADERS_OUT][2]; /* offsets of name and value in text */
 	struct sink header_text;
-	/* The whole answer, or the pieces of a stream not yet taken: u32 length, bytes.
-	 */
+	/* The whole answer, or what was written of a stream and not yet taken: as it is
+	 * for libmicrohttpd, in chunks when we send it. */
 	struct sink out;
 	size_t out_at;                 /* bytes of out already taken */
-	uint32_t piece_taken;          /* of the piece at out_at */
 	struct MHD_Response *response; /* not yet queued */
 };
 
@@ -168,6 +169,8 @@ bool http_conn_hung_up(const struct http_req *req);
 /* Nothing to say for now: until http_mark_ready, or the client's end. From a callback
  * of libmicrohttpd only. */
 void http_conn_suspend(struct http_req *req);
+/* What is looked for at the socket of a request that is being answered. */
+void http_conn_watch(const struct http_req *req);
 
 /* http_limits.c: time limits of one connection. */
 void http_limits_sweep(struct http_req *req, uint64_t now_ns);
@@ -176,6 +179,13 @@ void http_limits_renew(struct http_req *req);
 
 /* http_answer.c: queue the answer that the handler gave. */
 enum MHD_Result http_answer_queue(struct http_req *req);
+/* Status and headers of req->response. false: no memory, the request is given up. */
+bool http_answer_head(struct http_req *req, unsigned http_code, const char *content_type);
+/* Gives the request up in this turn or the next, never inside the caller's call. */
+void http_cut_later(struct http_req *req, enum http_loss why);
+/* http_stream.c: once a turn, for a stream that is ours to write: sends what waits.
+ * false: it is libmicrohttpd's again, which ends it. */
+bool http_stream_flush(struct http_req *req);
 /* http_refuse.c: error JSON before the handler saw the request. queue: the client is
  * not sending a body; raw: it may be, and what it sends is thrown away from here on. */
 enum MHD_Result http_refuse_queue(

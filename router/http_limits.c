@@ -69,7 +69,11 @@ static void check_handed(struct http_req *req, uint64_t now_ns)
 	}
 	if (req->complete && !req->streaming && !req->is_slow)
 		note_slow(req);
-	if (req->streaming && !req->suspended && req->out.len > req->out_at &&
+	/* Its watcher tells that it reads; there may have been no memory for one. */
+	if (req->blocked)
+		http_mark_ready(req);
+	if (req->streaming && (!req->suspended || req->ours) &&
+		req->out.len > req->out_at &&
 		between(req->progress_ns, now_ns) > o->drain_s * NS_PER_S)
 		http_conn_cut(req, HTTP_NOT_READING);
 }

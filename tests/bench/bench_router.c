@@ -220,7 +220,7 @@ static void take(struct conn *k)
 		at += 8;
 	}
 	memcpy(k->tail, buf + n, 8);
-	if (memcmp(buf + 8 + n - 5, "0\r\n\r\n", 5) == 0) {
+	if (memcmp(buf + 8 + n - 7, "\r\n0\r\n\r\n", 7) == 0) {
 		c.n_events += k->n_events;
 		end(k, true);
 	}

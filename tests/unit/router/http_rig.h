@@ -73,6 +73,31 @@ static void answer_later(void *ctx)
 	http_respond(k->req, 200, "text/plain", BYTES_STR("late"));
 }
 
+/* All that is left in one turn, and the end. */
+static void burst_tick(void *ctx)
+{
+	struct kept *k = ctx;
+
+	while (k->left-- > 0 && !k->gone)
+		http_stream_write(
+			k->req, (struct bytes){(const uint8_t *)k->piece, k->piece_len});
+	http_stream_end(k->req);
+}
+
+/* /burst: three pieces; /burst/N: N of 64 KiB. A piece goes before them. */
+static void burst(struct rig *r, struct kept *k, const char *path)
+{
+	bool large = path[6] == '/';
+
+	k->left = large ? (int)strtol(path + 7, NULL, 10) : 3;
+	k->piece_len = large ? sizeof(k->piece) : sizeof(PIECE) - 1;
+	for (size_t i = 0; i < k->piece_len; i++)
+		k->piece[i] = large ? (char)('a' + i % 23) : PIECE[i];
+	http_stream_begin(k->req, 200, "text/event-stream");
+	http_stream_write(k->req, BYTES_STR(PIECE));
+	loop_timer_start(r->loop, &k->timer, 20, 0, burst_tick, k);
+}
+
 /* Writes four megabytes without waiting. */
 static void flood(struct kept *k)
 {
@@ -109,6 +134,8 @@ static void rig_request(void *ctx, struct http_req *req)
 		memcpy(k->piece, PIECE, k->piece_len);
 		http_stream_begin(req, 200, "text/event-stream");
 		loop_timer_start(r->loop, &k->timer, 2, 2, stream_tick, k);
+	} else if (strncmp(path, "/burst", 6) == 0) {
+		burst(r, k, path);
 	} else if (strcmp(path, "/flood") == 0) {
 		flood(k);
 	} else if (strcmp(path, "/abort") == 0) {

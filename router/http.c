@@ -16,12 +16,14 @@
 #define ACCEPTS_PER_EVENT 64
 /* Runs of libmicrohttpd in one turn before others get theirs. */
 #define RUNS_PER_TURN     4
+/* Of libmicrohttpd's memory of a connection: the lines of an answer's head. */
+#define ANSWER_ROOM       (8u << 10)
 /* Descriptors are numbered from the lowest free one; far more than else are open. */
 #define OTHER_FDS         8192u
 
 static const struct http_options defaults = {
 	.body_max = 32u << 20,
-	.header_max = 64u << 10,
+	.header_max = 16u << 10,
 	.stream_max = 16u << 20,
 	.headers_max = 100,
 	.connections_max = 4096,
@@ -193,14 +195,15 @@ static status start_daemon(struct http *h, struct err *err)
 {
 	const union MHD_DaemonInfo *info;
 
-	/* Twice the limit of the header lines, so that too long ones can be answered
-	 * by ourselves; the rest is for the answer's. */
+	/* Of each connection, from its first request on. Twice the limit of the header
+	 * lines, so that too long ones can be answered by ourselves; the rest is for
+	 * the answer's. */
 	h->daemon = MHD_start_daemon(
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL,
 		NULL, http_conn_access, h, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, h,
 		MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
 		places(h), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-		2 * h->o.header_max + (32u << 10), MHD_OPTION_CONNECTION_TIMEOUT,
+		2 * h->o.header_max + ANSWER_ROOM, MHD_OPTION_CONNECTION_TIMEOUT,
 		http_mhd_timeout_s(&h->o), MHD_OPTION_URI_LOG_CALLBACK, http_conn_uri, h,
 		MHD_OPTION_NOTIFY_CONNECTION, http_conn_notify, h,
 		MHD_OPTION_NOTIFY_COMPLETED, http_conn_completed, h, MHD_OPTION_END);

@@ -32,7 +32,7 @@ struct http_options {
 	const char *host;      /* address literal, "127.0.0.1" or "::" (both families) */
 	const char *unix_path; /* a Unix socket besides the port; NULL or "": none */
 	size_t body_max;       /* bytes of a body; 0: 32 MiB */
-	size_t header_max;     /* bytes of all header lines; 0: 64 KiB */
+	size_t header_max;     /* bytes of all header lines; 0: 16 KiB */
 	size_t stream_max;     /* bytes waiting in one stream; 0: 16 MiB */
 	/* mem_taken() from which on bodies are refused, so that small requests (probes,
 	 * metrics) find memory while large ones do not; 0: when mem_take refuses. */

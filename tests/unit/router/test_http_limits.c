@@ -171,6 +171,61 @@ static void too_many_or_too_long_headers_are_431(void **state)
 	rig_stop(r);
 }
 
+static size_t resident(void)
+{
+	size_t pages = 0, all = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%zu %zu", &all, &pages), 2);
+	fclose(f);
+	return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* 40 KiB of libmicrohttpd and what is ours; a sanitizer keeps some beside it. */
+static void a_connection_between_two_requests_costs_no_more_than_64_kib(void **state)
+{
+	struct rig *r = rig_start((struct http_options){0});
+	int fd[300];
+	size_t before;
+
+	(void)state;
+	fd[0] = connect_to(r);
+	put(fd[0], "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
+	take_until(fd[0], "\r\n\r\n");
+	before = resident();
+	for (unsigned i = 1; i < COUNT(fd); i++) {
+		fd[i] = connect_to(r);
+		put(fd[i], "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
+		take_until(fd[i], "\r\n\r\n");
+	}
+	assert_int_equal(rig_connections(r), COUNT(fd));
+	assert_in_range(resident() - before, 1, COUNT(fd) * (64u << 10));
+	for (unsigned i = 0; i < COUNT(fd); i++)
+		close(fd[i]);
+	rig_stop(r);
+}
+
+/* 100 lines of 16 KiB in all, the limits, and an answer that repeats the path. */
+static void a_head_at_both_limits_is_served(void **state)
+{
+	struct rig *r = rig_start((struct http_options){0});
+	char text[20000];
+	size_t n;
+
+	(void)state;
+	n = (size_t)snprintf(text, sizeof(text),
+		"GET /echo HTTP/1.1\r\nHost: h\r\n"
+		"Connection: close\r\n");
+	for (int i = 0; i < 98; i++)
+		n += (size_t)snprintf(
+			text + n, sizeof(text) - n, "X-%02d: %0150d\r\n", i, i);
+	snprintf(text + n, sizeof(text) - n, "\r\n");
+	assert_true(n > 15500);
+	HAS(ask(r, text), "HTTP/1.1 200 ");
+	rig_stop(r);
+}
+
 /* A byte now and then does not keep a request alive. */
 static void a_request_that_trickles_in_is_408(void **state)
 {
@@ -364,6 +419,9 @@ int main(void)
 		cmocka_unit_test(a_body_over_the_limit_is_413_before_it_is_read),
 		cmocka_unit_test(expect_100_continue_is_answered),
 		cmocka_unit_test(too_many_or_too_long_headers_are_431),
+		cmocka_unit_test(
+			a_connection_between_two_requests_costs_no_more_than_64_kib),
+		cmocka_unit_test(a_head_at_both_limits_is_served),
 		cmocka_unit_test(a_request_that_trickles_in_is_408),
 		cmocka_unit_test(an_idle_connection_is_closed),
 		cmocka_unit_test(garbage_closes_and_harms_nobody),

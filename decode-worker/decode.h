@@ -6,7 +6,8 @@
 #include "common/worker/worker.h"
 #include "decode-worker/dw_text.h"
 
-/* A sequence on its way from a lease to its last token. dw_jobs is the table.
+/* A sequence on its way from a lease to its last token, or to another decode worker.
+ * dw_jobs is the table.
  *
  *   QUEUED --started--> PULLING --pulled--> READY --joined--> RUNNING
  *      |                 |   |                |                  |
@@ -15,13 +16,17 @@
  *      |                 | ABORTING           |               LEAVING
  *      v                 v   v                v                  v
  *     GONE <-------------+---+----------------+----- left -------+
+ *      ^
+ *      +-- lease ended -- OFFERED <--left-- OFFERING <--offers-- RUNNING
  *
  * QUEUED    holds nothing
  * PULLING   holds pages and a slot; the importer writes them
  * ABORTING  ended, but the importer may still write (until its answer)
  * READY     the state is here and complete; no row in the engine yet
  * RUNNING   a row of the engine
- * LEAVING   ended, but a step may still touch its pages (until ENG_LEFT, page rule 4) */
+ * LEAVING   ended, but a step may still touch its pages (until ENG_LEFT, page rule 4)
+ * OFFERING  leaves the engine to go on elsewhere; its tokens still count until ENG_LEFT
+ * OFFERED   a lease holds pages and slot; the router was told */
 enum dw_state {
 	DW_GONE = JOB_GONE,
 	DW_QUEUED = JOB_QUEUED,
@@ -30,6 +35,8 @@ enum dw_state {
 	DW_READY,
 	DW_RUNNING,
 	DW_LEAVING,
+	DW_OFFERING,
+	DW_OFFERED,
 	DW__STATES,
 };
 enum dw_event {
@@ -39,6 +46,8 @@ enum dw_event {
 	DW_PULL_FAILED,
 	DW_JOINED,
 	DW_LEFT,
+	DW_OFFERS,
+	DW_LEASE_ENDED,
 	DW__EVENTS,
 };
 
@@ -50,7 +59,8 @@ struct dw_job {
 	/* where the state is */
 	char source_id[49];
 	char link_path[RUNTIME_PATH_BYTES];
-	uint64_t source_incarnation, lease;
+	uint64_t source_incarnation, lease; /* adopted from */
+	uint64_t offer;                     /* OFFERED: the lease */
 	uint64_t group; /* first lease of the choices of this prompt; 0: it has no others
 			 */
 	uint32_t *src_pages; /* n_state_pages */
@@ -123,6 +133,18 @@ status dw_on_adopt(void *self, const void *msg, struct err *err);
 uint32_t dw_pages_needed(uint32_t n_tokens);
 void dw_admit(struct dw *d);
 void dw_join(struct dw *d);
+
+/* dw_offer.c: RUNNING -> OFFERING -> OFFERED */
+/* Running sequences, and those that wait for a place, are for other workers now. */
+void dw_offer_all(struct dw *d);
+/* An OFFERING row has left the engine. */
+void dw_offer(struct dw *d, struct dw_job *j);
+void dw_on_lease_freed(void *ctx, const struct lease *lease);
+status dw_on_release(void *self, const void *msg, struct err *err);
+/* Actions of the table. */
+void dw_say_offered(void *self, struct job *job);
+void dw_withdraw(void *self, struct job *job);
+void dw_disown(void *self, struct job *job);
 
 /* dw_step.c: tokens, growth */
 void dw_step(struct dw *d, const struct eng_result *r);

@@ -173,7 +173,8 @@ static bool join(struct dw *d, struct dw_job *j)
 
 void dw_join(struct dw *d)
 {
-	uint32_t rows = d->jobs->count[DW_RUNNING] + d->jobs->count[DW_LEAVING];
+	uint32_t rows = d->jobs->count[DW_RUNNING] + d->jobs->count[DW_LEAVING] +
+			d->jobs->count[DW_OFFERING];
 
 	if (d->jobs->count[DW_READY] == 0 || fault_paused(FAULT_adopted))
 		return;

@@ -73,6 +73,7 @@ static const struct job_move moves[DW__STATES][JOB_EVENTS_MAX] = {
 		},
 	[DW_RUNNING] =
 		{
+			[DW_OFFERS] = {DW_OFFERING, leave},
 			[DW_ENDED] = {DW_LEAVING, leave},
 		},
 	[DW_LEAVING] =
@@ -80,18 +81,35 @@ static const struct job_move moves[DW__STATES][JOB_EVENTS_MAX] = {
 			[DW_ENDED] = {DW_LEAVING, jobs_no_act},
 			[DW_LEFT] = {DW_GONE, give_back},
 		},
+	[DW_OFFERING] =
+		{
+			[DW_LEFT] = {DW_OFFERED, dw_say_offered},
+			[DW_ENDED] = {DW_LEAVING, jobs_no_act}, /* it leaves already */
+		},
+	[DW_OFFERED] =
+		{
+			[DW_LEASE_ENDED] = {DW_GONE, jobs_no_act},
+			[DW_ENDED] = {DW_OFFERED, dw_withdraw},
+		},
 };
 
 /* What the header promises of each state. */
 static void check(const void *self, const struct job *job)
 {
 	const struct dw_job *j = container_of(job, const struct dw_job, job);
-	bool row = job->state == DW_RUNNING || job->state == DW_LEAVING;
+	bool row = job->state == DW_RUNNING || job->state == DW_LEAVING ||
+		   job->state == DW_OFFERING;
 
 	(void)self;
 	assert(j->n_tokens + 1 == j->n_prompt + job->n_generated);
 	assert(j->n_shared <= j->n_state_pages && j->n_pages <= j->pages_max);
-	assert(!job->rejected && (!j->leave_sent || job->state == DW_LEAVING));
+	assert(!job->rejected && (!j->leave_sent || (row && job->state != DW_RUNNING)));
+	assert((j->offer != 0) == (job->state == DW_OFFERED));
+	if (job->state == DW_OFFERED) {
+		assert(j->n_pages == CEIL_DIV(j->n_tokens, PAGE_TOKENS) &&
+			j->n_told == 0);
+		return;
+	}
 	assert(row ? j->adopted && j->n_told >= j->n_state_pages : j->n_told == 0);
 	switch (job->state) {
 	case DW_QUEUED:
@@ -107,6 +125,7 @@ static void check(const void *self, const struct job *job)
 		break;
 	case DW_RUNNING:
 	case DW_LEAVING:
+	case DW_OFFERING:
 		assert(j->n_told <= j->n_pages);
 		break;
 	default:
@@ -125,9 +144,11 @@ const struct job_kind dw_jobs = {
 	.bytes = sizeof(struct dw_job),
 	.n_states = DW__STATES,
 	.moves = moves,
-	.said = MAY(DW_ABORTING) | MAY(DW_LEAVING),
+	.said = MAY(DW_ABORTING) | MAY(DW_LEAVING) | MAY(DW_OFFERED),
+	.lasting = MAY(DW_OFFERED),
 	.check = check,
 	.release = dw_release,
+	.disown = dw_disown,
 	.waits = waits,
 };
 
@@ -152,10 +173,11 @@ void dw_reject(struct dw *d, struct dw_job *j, enum wire_reject reason, const ch
 
 void dw_leave_again(struct dw *d)
 {
-	if (d->jobs->count[DW_LEAVING] == 0)
+	if (d->jobs->count[DW_LEAVING] + d->jobs->count[DW_OFFERING] == 0)
 		return;
 	list_each (j, &d->jobs->order, struct dw_job, job.node) {
-		if (j->job.state == DW_LEAVING && !j->leave_sent)
+		if ((j->job.state == DW_LEAVING || j->job.state == DW_OFFERING) &&
+			!j->leave_sent)
 			leave(d, &j->job);
 	}
 }

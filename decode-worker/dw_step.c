@@ -9,8 +9,10 @@
 static struct dw_job *running(struct dw *d, uint64_t tag)
 {
 	struct job *job = jobs_of_tag(d->jobs, tag);
+	bool runs =
+		job != NULL && (job->state == DW_RUNNING || job->state == DW_OFFERING);
 
-	return job != NULL && job->state == DW_RUNNING ? dw_of(job) : NULL;
+	return runs ? dw_of(job) : NULL;
 }
 
 /* Rows of a router that is gone are not running, so ROUTERS_MAX boxes are enough. */
@@ -162,6 +164,6 @@ void dw_grow(struct dw *d)
 			stuck = true;
 	}
 	/* Pages of a row that is leaving are on their way. */
-	if (stuck && d->jobs->count[DW_LEAVING] == 0)
+	if (stuck && d->jobs->count[DW_LEAVING] + d->jobs->count[DW_OFFERING] == 0)
 		dw_evict(d, least_progress(d));
 }

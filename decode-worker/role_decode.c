@@ -1,4 +1,5 @@
 /* The decode role: adopts become jobs; each turn grows, admits and joins. */
+#include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/worker/answer.h"
@@ -8,6 +9,7 @@
 
 static const struct role_handler handlers[] = {
 	{MSG_adopt, dw_on_adopt},
+	{MSG_release, dw_on_release},
 };
 
 static status start(struct worker *w, void **self, struct err *err)
@@ -24,6 +26,7 @@ static status start(struct worker *w, void **self, struct err *err)
 		d->out[i].tops =
 			mem_alloc((size_t)seqs * SAMPLE_TOP_MAX, sizeof(*d->out[i].tops));
 	}
+	leases_on_freed(w->leases, dw_on_lease_freed, d);
 	*self = d;
 	return ST_OK;
 }
@@ -32,6 +35,7 @@ static void stop(void *self)
 {
 	struct dw *d = self;
 
+	leases_on_freed(d->w->leases, NULL, NULL);
 	for (uint32_t i = 0; i < ROUTERS_MAX; i++) {
 		mem_free(d->out[i].records);
 		mem_free(d->out[i].tops);
@@ -46,6 +50,8 @@ static void on_left(struct dw *d, uint64_t tag)
 
 	if (job != NULL && job->state == DW_LEAVING)
 		jobs_move(d->jobs, job, DW_LEFT);
+	else if (job != NULL && job->state == DW_OFFERING)
+		dw_offer(d, dw_of(job));
 }
 
 static void on_result(void *self, const struct eng_result *r)
@@ -60,6 +66,8 @@ static void turn(void *self)
 {
 	struct dw *d = self;
 
+	if (service_migrates(d->w) && !fault_paused(FAULT_offer))
+		dw_offer_all(d);
 	dw_leave_again(d);
 	dw_grow(d);
 	dw_admit(d);

@@ -105,7 +105,7 @@ void control_answer(struct router *rt, const struct msg_answer *m)
 
 struct order {
 	struct worker_view *w;
-	bool force;
+	bool force, migrate;
 	char text[256]; /* of the answer */
 };
 
@@ -113,7 +113,7 @@ typedef enum wire_ordered order_fn(struct router *rt, struct order *o);
 
 static enum wire_ordered order_drain(struct router *rt, struct order *o)
 {
-	static const struct msg_drain m = {.deadline_ms = 0};
+	const struct msg_drain m = {.deadline_ms = 0, .migrate = o->migrate};
 	struct worker_view *w = o->w;
 	bool usable = w->state == WORKER_KNOWN && !w->draining;
 
@@ -127,6 +127,18 @@ static enum wire_ordered order_drain(struct router *rt, struct order *o)
 			"%s is the last %s worker that takes work, without it requests "
 			"are refused: --force",
 			w->id, w->role == WIRE_PREFILL ? "prefill" : "decode");
+		return ORDERED_REFUSED;
+	}
+	if (o->migrate && (w->role != WIRE_DECODE ||
+				  fleet_usable(rt->fleet, WIRE_DECODE) == usable)) {
+		snprintf(o->text, sizeof(o->text),
+			w->role == WIRE_DECODE
+				? "no other decode worker takes work: the sequences of "
+				  "%s cannot go on elsewhere"
+				: "%s is no decode worker: it has no sequences that "
+				  "could "
+				  "go on elsewhere",
+			w->id);
 		return ORDERED_REFUSED;
 	}
 	fleet_told_to_drain(w);
@@ -153,22 +165,49 @@ static enum wire_ordered order_undrain(struct router *rt, struct order *o)
 static const struct {
 	const char *verb;
 	order_fn *fn;
-	bool takes_force;
+	bool takes_words;
 } orders[] = {
 	{"drain", order_drain, true},
 	{"undrain", order_undrain, false},
 };
 
+/* "force migrate", in any order; false: another word. */
+static bool read_words(struct bytes args, struct order *o)
+{
+	static const struct {
+		struct bytes word;
+		size_t at;
+	} words[] = {{{(const uint8_t *)"force", 5}, offsetof(struct order, force)},
+		{{(const uint8_t *)"migrate", 7}, offsetof(struct order, migrate)}};
+	size_t at = 0;
+
+	while (at < args.len) {
+		struct bytes rest = {args.at + at, args.len - at};
+		const uint8_t *end = memchr(rest.at, ' ', rest.len);
+		size_t i = 0;
+
+		rest.len = end != NULL ? (size_t)(end - rest.at) : rest.len;
+		while (i < COUNT(words) && !bytes_eq(rest, words[i].word))
+			i++;
+		if (i == COUNT(words))
+			return false;
+		*(bool *)((char *)o + words[i].at) = true;
+		at += rest.len + 1;
+	}
+	return true;
+}
+
 static enum wire_ordered obey(
 	struct router *rt, const struct msg_order *m, struct order *o)
 {
+	bool known = read_words(m->args, o);
+
 	o->w = fleet_find(rt->fleet, m->id);
-	o->force = bytes_eq(m->args, BYTES_STR("force"));
 	for (size_t i = 0; i < COUNT(orders); i++) {
 		enum wire_ordered code;
 
-		if (!bytes_eq(m->verb, bytes_of_str(orders[i].verb)) ||
-			(m->args.len > 0 && !(o->force && orders[i].takes_force)))
+		if (!bytes_eq(m->verb, bytes_of_str(orders[i].verb)) || !known ||
+			(m->args.len > 0 && !orders[i].takes_words))
 			continue;
 		if (o->w == NULL) {
 			snprintf(o->text, sizeof(o->text),
@@ -184,7 +223,7 @@ static enum wire_ordered obey(
 		return code;
 	}
 	snprintf(o->text, sizeof(o->text),
-		"this router knows 'drain' (with 'force') and 'undrain'");
+		"this router knows 'drain' (with 'force', 'migrate') and 'undrain'");
 	return ORDERED_MALFORMED;
 }
 

@@ -44,14 +44,16 @@ static struct sched_demand demand_d(const struct request *r, uint64_t now_ns)
 
 _Static_assert(FLEET_WORKERS_MAX <= 64, "sched_worker.apart has a bit for each");
 
-/* Of the n decode workers those that p's state is not given to now. */
+/* Of the n decode workers those that p's state is not given to now; never to itself. */
 static uint64_t apart_from(
 	const struct router *rt, uint64_t p, const struct sched_worker *d, uint32_t n)
 {
 	uint64_t apart = 0;
 
-	for (uint32_t i = 0; i < n && rt->pairs.n > 0; i++)
-		if (pairs_avoided(&rt->pairs, p, d[i].key, clock_ran_ns()) != NULL)
+	for (uint32_t i = 0; i < n; i++)
+		if (d[i].key == p ||
+			(rt->pairs.n > 0 &&
+				pairs_avoided(&rt->pairs, p, d[i].key, clock_ran_ns())))
 			apart |= UINT64_C(1) << i;
 	return apart;
 }

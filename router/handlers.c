@@ -307,6 +307,18 @@ static status on_evicted(
 	return move(rt, r, EV_EVICTED, NULL, err);
 }
 
+static status on_offered(
+	struct router *rt, struct sender *from, const void *msg, struct err *err)
+{
+	const struct msg_offered *m = msg;
+	struct request *r = find_or_end(rt, from, wire_request_of(m));
+
+	if (r == NULL || r->d != from->w)
+		return ST_OK; /* a cancel is on its way to it */
+	rt->metrics.counter[COUNTER_migrations]++;
+	return move(rt, r, EV_OFFERED, m, err);
+}
+
 static status on_freed(
 	struct router *rt, struct sender *from, const void *msg, struct err *err)
 {
@@ -383,6 +395,7 @@ static const struct {
 	{MSG_tokens, false, on_tokens},
 	{MSG_finished, false, on_finished},
 	{MSG_evicted, false, on_evicted},
+	{MSG_offered, false, on_offered},
 	{MSG_freed, false, on_freed},
 	{MSG_absent, false, on_absent},
 	{MSG_peer_gone, false, on_peer_gone},

@@ -22,6 +22,8 @@
 		"tokens of prompts that were not computed again")                        \
 	X(corrupted, "vllm:corrupted_requests_total", "requests ended by NaN logits")    \
 	X(replays, "baton_replays_total", "requests begun again after a loss")           \
+	X(migrations, "baton_migrations_total",                                          \
+		"sequences that a draining decode worker offered to others")             \
 	X(replayed_tokens, "baton_replayed_prompt_tokens_total",                         \
 		"tokens of prompts and answers prefilled again after a loss")            \
 	X(breaches, "baton_protocol_breaches_total",                                     \

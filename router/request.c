@@ -331,6 +331,7 @@ static const struct row rows[RQ__STATES][EV__EVENTS] =
 				[EV_PREFILLED] = {RQ_DONE, request_end_breach},
 				[EV_ADOPTED] = {RQ_DECODE, adopted},
 				[EV_TOKEN] = {RQ_DONE, request_end_breach},
+				[EV_OFFERED] = {RQ_DONE, request_end_breach},
 				[EV_P_FINISHED] = {RQ_DONE, request_end_p_finished},
 				[EV_D_FINISHED] = {RQ_DONE, request_end_d_finished},
 				[EV_P_LATER] = {RQ_DONE, request_end_breach},
@@ -348,6 +349,7 @@ static const struct row rows[RQ__STATES][EV__EVENTS] =
 			{
 				[EV_ADOPTED] = {RQ_DONE, request_end_breach},
 				[EV_TOKEN] = {RQ_DECODE, take_token},
+				[EV_OFFERED] = {RQ_PLACE, request_offered},
 				[EV_D_FINISHED] = {RQ_DONE, request_end_d_finished},
 				[EV_D_LATER] = {RQ_DONE, request_end_breach},
 				[EV_D_REJECTED] = {RQ_DONE, request_end_breach},

@@ -8,16 +8,17 @@
  *                           +---- later, replay ----+     d lost, later   v
  *                           +-------- replay -------- PLACE <-------- HANDOVER
  *                           +-------- replay -------- DECODE <--adopted---+
+ *                                                 PLACE <-- offered --+
  *   every state --ended, failed, cancelled--> DONE
  *
  * PREPARE   template and tokenizer run; no worker knows of it
  * QUEUED    waits for credits of a prefill and a decode worker; no worker knows of it
  * PREFILL   p computes; d is reserved (or was lost: chosen again later)
- * PLACE     the state lies at p under a lease, no decode worker was told
- * HANDOVER  d was told to adopt; p may be gone, then d's word decides
- * DECODE    d holds the sequence; the giver frees its copy by itself, and is told to
- *           when it has not by the end
- * DONE      the client's side has its end; claims may be outstanding
+ * PLACE     the state lies at p under a lease, no decode worker was told; p is the
+ * prefill worker, or a decode worker that offered what it had begun HANDOVER  d was told
+ * to adopt; p may be gone, then d's word decides DECODE    d holds the sequence; the
+ * giver frees its copy by itself, and is told to when it has not by the end DONE      the
+ * client's side has its end; claims may be outstanding
  *
  * Several choices of one prompt are several requests with consecutive numbers. The first
  * one leads: it alone is prefilled, for all of them, while the others wait in QUEUED;
@@ -64,6 +65,7 @@ enum request_state {
 	X(PLACED, us)       /* struct request_route, d only; or NULL */                  \
 	X(ADOPTED, peer)    /* struct msg_adopted */                                     \
 	X(TOKEN, peer)      /* struct request_token */                                   \
+	X(OFFERED, peer)    /* struct msg_offered */                                     \
 	X(P_FINISHED, peer) /* struct msg_finished */                                    \
 	X(D_FINISHED, peer) /* struct msg_finished */                                    \
 	X(P_LATER, peer)    /* struct msg_rejected */                                    \

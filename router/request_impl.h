@@ -14,6 +14,7 @@ enum request_finish request_add_token(struct request *r, const struct request_to
 /* request_prefill.c: rows of the table */
 void request_prefilled(struct request *r, const void *what);
 void request_shared(struct request *r, const void *what);
+void request_offered(struct request *r, const void *what);
 
 /* request_claim.c */
 void request_claim(

@@ -1,4 +1,5 @@
-/* A prompt is computed: its logprobs, its lease, and the first token of every choice. */
+/* A state lies under a lease: of a prompt that was computed, with its logprobs and the
+ * first token of every choice, or of an answer that goes on at another decode worker. */
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "router/request_impl.h"
@@ -88,8 +89,16 @@ void request_scores(struct request *r, const struct msg_prompt_logprobs *m)
 	r->set->ops->score(r->set->self, r, m);
 }
 
-static bool keep_lease(struct request *r, const struct request *leader,
-	const struct msg_prefilled *m, uint32_t k)
+/* Where a state lies, in the words of its worker. */
+struct state_word {
+	uint64_t lease, group; /* group: the first lease of that state; 0: it has one */
+	struct bytes pages;
+	uint64_t slot, n_tokens;
+};
+
+/* Of request `leader` as its worker knows it. */
+static bool keep_lease(
+	struct request *r, const struct request *leader, const struct state_word *m)
 {
 	size_t n = wire_count(m->pages, uint32_t);
 	uint32_t *pages = mem_regrow(r->pages, MAX(n, 1u) * sizeof(*pages));
@@ -99,14 +108,26 @@ static bool keep_lease(struct request *r, const struct request *leader,
 	memcpy(pages, m->pages.at, n * sizeof(*pages));
 	r->pages = pages;
 	r->n_pages = (uint32_t)n;
-	r->lease = m->lease + k;
-	r->lease_group = wire_count(m->first, struct wire_first) > 1 ? m->lease : 0;
+	r->lease = m->lease;
+	r->lease_group = m->group;
 	r->lease_seq = leader->seq;
 	r->lease_attempt = leader->attempt;
 	r->p_slot = (uint32_t)m->slot;
 	r->n_state = (uint32_t)m->n_tokens;
 	r->leased = true;
 	return true;
+}
+
+/* The lease of choice k. */
+static struct state_word word_of(const struct msg_prefilled *m, uint32_t k)
+{
+	bool several = wire_count(m->first, struct wire_first) > 1;
+
+	return (struct state_word){.lease = m->lease + k,
+		.group = several ? m->lease : 0,
+		.pages = m->pages,
+		.slot = m->slot,
+		.n_tokens = m->n_tokens};
 }
 
 static void fail_memory(struct request *r)
@@ -186,6 +207,7 @@ static void share_out(struct request *r, const struct msg_prefilled *m)
 void request_prefilled(struct request *r, const void *what)
 {
 	const struct msg_prefilled *m = what;
+	struct state_word word = word_of(m, 0);
 	uint32_t n = request_asks(r);
 
 	if (m->n_tokens != r->n_ids || m->lease == 0 ||
@@ -196,7 +218,7 @@ void request_prefilled(struct request *r, const void *what)
 		request_fire(r, EV_PREFILLED, m); /* a breach, in PLACE */
 		return;
 	}
-	if (!keep_lease(r, r, m, 0)) {
+	if (!keep_lease(r, r, &word)) {
 		fail_memory(r);
 		return;
 	}
@@ -213,14 +235,48 @@ void request_prefilled(struct request *r, const void *what)
 void request_shared(struct request *r, const void *what)
 {
 	const struct request_share *s = what;
+	struct state_word word = word_of(s->m, s->k);
 
 	r->leader = 0;
 	r->computed = true;
 	r->p = s->leader->p;
 	r->dispatched_ns = s->leader->dispatched_ns;
 	memcpy(r->p_name, s->leader->p_name, sizeof(r->p_name));
-	if (keep_lease(r, s->leader, s->m, s->k))
+	if (keep_lease(r, s->leader, &word))
 		begin_answer(r, s->m, s->k);
 	else
 		fail_memory(r);
+}
+
+/* d let it go between two steps: its word holds nothing that had not come as tokens. The
+ * attempt stays d's; the next one that adopts has another number. */
+void request_offered(struct request *r, const void *what)
+{
+	const struct msg_offered *m = what;
+	struct state_word word = {.lease = m->lease,
+		.pages = m->pages,
+		.slot = m->slot,
+		.n_tokens = m->n_tokens};
+
+	if (m->lease == 0 || m->n_tokens + 1 != r->n_ids ||
+		wire_count(m->pages, uint32_t) !=
+			CEIL_DIV(m->n_tokens, TOKENS_PER_PAGE)) {
+		request_fire(r, EV_PREFILLED, NULL); /* a breach, in PLACE */
+		return;
+	}
+	/* Whom d adopted from has another lease, which nobody needs any more. */
+	if (r->giver != NULL)
+		r->set->ops->send_release(r->set->self, r, r->giver);
+	r->giver = NULL;
+	if (!keep_lease(r, r, &word)) {
+		fail_memory(r);
+		return;
+	}
+	r->p = r->d;
+	r->d = NULL;
+	r->adopt_sent = false;
+	r->attempt++;
+	r->pulls_failed = 0;
+	r->place_ns = clock_ns();
+	r->waits_ns = clock_ran_of(r->place_ns);
 }

@@ -20,6 +20,7 @@
 	X(pull)                                                                          \
 	X(adopted)                                                                       \
 	X(decode)                                                                        \
+	X(offer)                                                                         \
 	X(done)
 
 /* fail: as if the device had said so; hang: it never ends. step: a pass or step of the

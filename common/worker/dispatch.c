@@ -45,9 +45,7 @@ static status on_drain(
 
 	(void)router;
 	(void)err;
-	if (m->migrate)
-		log_warn("drain: sequences are not migrated, they are finished here");
-	service_drain(w, m->deadline_ms, "ordered");
+	service_drain(w, m->deadline_ms, m->migrate != 0, "ordered");
 	return ST_OK;
 }
 

@@ -19,8 +19,8 @@ enum job_event {
 		    */
 	JOB_OWN_EVENTS
 };
-#define JOB_STATES_MAX 8u
-#define JOB_EVENTS_MAX 8u
+#define JOB_STATES_MAX 12u
+#define JOB_EVENTS_MAX 12u
 
 struct job {
 	struct wire_request req;

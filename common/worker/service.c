@@ -57,16 +57,24 @@ static void begin(struct worker *w, uint64_t timeout_ms, const char *reason)
 	} else {
 		routers_beat(w->routers); /* it may end now */
 	}
-	log_info("draining reason='%s' timeout_ms=%llu", reason,
-		(unsigned long long)timeout_ms);
+	log_info("draining reason='%s' timeout_ms=%llu migrate=%d", reason,
+		(unsigned long long)timeout_ms, s->migrates);
 	notify_status("draining: %s", reason);
 }
 
-void service_drain(struct worker *w, uint64_t timeout_ms, const char *reason)
+bool service_migrates(const struct worker *w)
+{
+	return w->service.state == DRAINING && w->service.migrates &&
+	       w->service.give_up_ns == 0;
+}
+
+void service_drain(
+	struct worker *w, uint64_t timeout_ms, bool migrate, const char *reason)
 {
 	if (w->service.exits)
 		return; /* the end is decided already */
 	w->service.cut = false;
+	w->service.migrates = migrate;
 	begin(w, timeout_ms, reason);
 }
 

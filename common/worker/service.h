@@ -31,6 +31,7 @@ enum service_state { SERVING, DRAINING, DRAINED };
 struct service {
 	enum service_state state;
 	bool exits;           /* at DRAINED the process ends */
+	bool migrates;        /* what can go on elsewhere goes there */
 	bool cut;             /* work was ended by us */
 	int exit_code;        /* of a clean end */
 	uint64_t deadline_ns; /* when what is left is cut; 0: never */
@@ -43,8 +44,12 @@ struct worker;
 bool service_accepts(const struct worker *w);
 /* What this router sends: while it drains, only what was placed here before. */
 bool service_takes(const struct worker *w, uint64_t router);
-/* By message; again while draining: a new deadline. timeout_ms 0: no deadline. */
-void service_drain(struct worker *w, uint64_t timeout_ms, const char *reason);
+/* By message; again while draining: a new deadline. timeout_ms 0: no deadline. migrate: a
+ * decode worker offers its sequences to others instead of finishing them. */
+void service_drain(
+	struct worker *w, uint64_t timeout_ms, bool migrate, const char *reason);
+/* A drain in which sequences are offered to others. */
+bool service_migrates(const struct worker *w);
 void service_undrain(struct worker *w);
 /* By signal: count 1 drains and exits, 2 and more cuts and exits. */
 void service_signal(void *worker, unsigned count);

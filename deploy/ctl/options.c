@@ -16,7 +16,8 @@ enum flag {
 	OUTPUT = 4,
 	TIMEOUT = 8,
 	FORCE = 16,
-	ROUNDS = 32
+	ROUNDS = 32,
+	MIGRATE = 64
 };
 #define WHERE (RUNTIME_DIR | ROUTER)
 
@@ -30,7 +31,7 @@ static const struct command {
 	{"top", "", "the same each second, with tokens per second, until Ctrl-C", CTL_TOP,
 		WHERE | ROUNDS, 0},
 	{"drain", "ID", "no new work for this worker; waits until it holds none",
-		CTL_DRAIN, WHERE | TIMEOUT | FORCE, 1},
+		CTL_DRAIN, WHERE | TIMEOUT | FORCE | MIGRATE, 1},
 	{"undrain", "ID", "a drained worker takes work again", CTL_UNDRAIN,
 		WHERE | TIMEOUT, 1},
 	{"ask", "ID status|pools|doctor", "what a worker says, as JSON", CTL_ASK, WHERE,
@@ -50,6 +51,7 @@ static const struct option {
 	{"-o", "json|table", "form of the output", OUTPUT},
 	{"--timeout", "S", "seconds to watch; a drain goes on after it", TIMEOUT},
 	{"--force", NULL, "also the last worker of its role", FORCE},
+	{"--migrate", NULL, "a decode worker's sequences go on at others", MIGRATE},
 	{"-n", "N", "end after N tables", ROUNDS},
 };
 
@@ -96,6 +98,9 @@ static status take(struct ctl_options *o, const struct option *opt, const char *
 		return take_timeout(o, value, err);
 	case ROUNDS:
 		return take_rounds(o, value, err);
+	case MIGRATE:
+		o->migrate = true;
+		return ST_OK;
 	default:
 		o->force = true;
 		return ST_OK;

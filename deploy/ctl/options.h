@@ -35,7 +35,7 @@ struct ctl_options {
 	const char *router;      /* NULL: all */
 	double timeout_s;        /* negative: none was given */
 	uint64_t rounds;         /* of top; 0: without end */
-	bool json, force;
+	bool json, force, migrate;
 };
 
 /* Strings point into argv. ST_INVALID: a sentence for the user. */

@@ -165,7 +165,7 @@ static uint64_t deadline(double s)
 
 int order_drain(struct talk *t, const struct ctl_options *o)
 {
-	char goes_on[200];
+	char goes_on[200], args[32];
 	struct watch w = {.id = o->id,
 		.goal = "drained",
 		.against = "up",
@@ -177,7 +177,9 @@ int order_drain(struct talk *t, const struct ctl_options *o)
 	snprintf(goes_on, sizeof(goes_on),
 		"%s goes on draining; `batonctl undrain %s` undoes it", o->id, o->id);
 	note_worker(t, &w);
-	code = give(t, &w, "drain", o->force ? "force" : "");
+	snprintf(args, sizeof(args), "%s%s%s", o->force ? "force" : "",
+		o->force && o->migrate ? " " : "", o->migrate ? "migrate" : "");
+	code = give(t, &w, "drain", args);
 	if (code == CTL_DONE)
 		code = watch(t, &w);
 	if (code == CTL_DONE)

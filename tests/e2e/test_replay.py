@@ -1,10 +1,13 @@
 """With the defaults a worker may die, be drained or run out of pages: answers are those of an undisturbed run."""
+import json
 import signal
 import threading
+import time
 
 import pytest
 
 from cluster import CONVERSATIONS, Cluster, Stream, generate_body, wait_for
+from test_ctl import run_ctl
 
 COUNT = CONVERSATIONS[60]["prompt_ids"]  # "Count from 1 to 150."
 SLOW = "--debug-fault step_delay_ms=15"
@@ -133,3 +136,63 @@ def test_want_of_pages_ends_no_request(build, tmp_path, calm_long):
     with Cluster(tmp_path, build, decode_flags="--kv-pages 67", router_flags="--max-replays 1") as c:
         assert at_once(c, LONG)() == calm_long
         assert c.metric("vllm:num_preemptions_total") >= 1
+
+
+def drained(c, build, name, *words):
+    return run_ctl(build, c.runtime, "drain", name, *words)
+
+
+def empty_pools(c, build, name):
+    text = run_ctl(build, c.runtime, "ask", name, "pools").stdout
+    pools = json.loads(text)
+    return all(pools[kind]["free"] == pools[kind]["total"] for kind in ("pages", "slots"))
+
+
+def test_a_drain_that_migrates_moves_live_answers_byte_for_byte(build, tmp_path, calm):
+    """There and back again: what d0 had goes on at d1, then all of it at d0; nothing is computed twice."""
+    with Cluster(tmp_path, build, decode=2, decode_flags=SLOW) as c:
+        answers = at_once(c, JOBS)
+        wait_for(generated(c, 300), 30)
+        begun = time.monotonic()
+        r = drained(c, build, "d0", "--migrate")
+        seconds = time.monotonic() - begun
+        assert r.returncode == 0, r.stderr
+        first = c.metric("baton_migrations_total")
+        assert first >= 3 and "undrain" not in r.stderr
+        assert run_ctl(build, c.runtime, "undrain", "d0").returncode == 0
+        assert drained(c, build, "d1", "--migrate").returncode == 0
+        assert c.metric("baton_migrations_total") >= first + 3
+        assert answers() == calm
+        assert c.metric("baton_replays_total") == 0
+        asked = sum(usage["prompt_tokens"] for _, usage in calm)
+        assert c.metric("vllm:prompt_tokens_total") == asked
+        assert seconds < 20, "the answers would have taken that long where they were"
+        wait_for(lambda: empty_pools(c, build, "d0") and empty_pools(c, build, "d1") and empty_pools(c, build, "p0"), 10)
+
+
+def test_no_drain_migrates_where_nobody_could_go_on(build, tmp_path):
+    with Cluster(tmp_path, build) as c:
+        r = drained(c, build, "d0", "--migrate", "--force")
+        assert r.returncode == 1 and "no other decode worker takes work" in r.stderr, r.stderr
+        r = drained(c, build, "p0", "--migrate", "--force")
+        assert r.returncode == 1 and "no decode worker" in r.stderr, r.stderr
+        assert c.ready()
+
+
+@pytest.mark.parametrize("dies", ["d0", "d1"])
+def test_who_dies_while_an_answer_migrates_loses_nothing(build, tmp_path, calm, dies):
+    """d1 stands in the pull: the giver dies, or the taker."""
+    with Cluster(tmp_path, build, decode=2, decode_flags=SLOW) as c:
+        answers = at_once(c, JOBS[:2])
+        wait_for(generated(c, 60), 30)
+        wait_for(lambda: c.metric("baton_worker_jobs", worker="d0") >= 1 and c.metric("baton_worker_jobs", worker="d1") >= 1, 10)
+        c.kill("d1", signal.SIGSTOP)
+        ordered = threading.Thread(target=drained, args=(c, build, "d0", "--migrate", "--timeout", "20"))
+        ordered.start()
+        wait_for(lambda: c.metric("baton_migrations_total") >= 1, 10)
+        c.kill(dies)
+        if dies == "d0":
+            c.kill("d1", signal.SIGCONT)
+        assert answers() == calm[:2]
+        ordered.join(60)
+        wait_for(c.ready, 20)

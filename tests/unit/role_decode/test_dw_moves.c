@@ -32,7 +32,9 @@ static void the_known_pairs(void **state)
 		[DW_ABORTING] =
 			{[DW_PULLED] = true, [DW_PULL_FAILED] = true, [DW_ENDED] = true},
 		[DW_READY] = {[DW_JOINED] = true, [DW_ENDED] = true},
-		[DW_RUNNING] = {[DW_ENDED] = true},
+		[DW_RUNNING] = {[DW_OFFERS] = true, [DW_ENDED] = true},
+		[DW_OFFERING] = {[DW_LEFT] = true, [DW_ENDED] = true},
+		[DW_OFFERED] = {[DW_LEASE_ENDED] = true, [DW_ENDED] = true},
 		[DW_LEAVING] = {[DW_LEFT] = true, [DW_ENDED] = true},
 	};
 

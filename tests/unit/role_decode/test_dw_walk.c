@@ -2,7 +2,7 @@
  * after every step the job table, pages and slots are true, and at the end all of it is
  * back. Importer, engine and routers are played here. */
 // clang-format off
-// wrap: answer_finished answer_freed answer_rejected routers_send importer_pull importer_cancel engine_join engine_grow engine_leave
+// wrap: answer_finished answer_freed answer_rejected routers_send importer_pull importer_cancel engine_join engine_grow engine_leave exporter_revoke
 // clang-format on
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,8 @@ static struct rig {
 	struct pull_played pull[PULLS];
 	struct row_played row[ROWS];
 	uint64_t step, last_handle;
-	uint32_t finished, freed, rejected, evicted, adopted, shared, nan;
+	uint32_t finished, freed, rejected, evicted, adopted, shared, nan, offered;
+	uint64_t lease[SLOTS]; /* that were offered; 0: none */
 } rig;
 
 static uint32_t below(uint32_t which, uint32_t n)
@@ -90,7 +91,8 @@ void __wrap_answer_rejected(struct worker *w, struct wire_request r,
 	enum wire_reject reason, bool later, const char *fmt, ...)
 {
 	(void)fmt;
-	assert_true(later && (reason == REJECT_SOURCE || reason == REJECT_FULL));
+	assert_true(later && (reason == REJECT_SOURCE || reason == REJECT_FULL ||
+				     reason == REJECT_DRAINING));
 	/* What found no place was no job. */
 	rig.rejected += jobs_find(w->jobs, r) != NULL;
 }
@@ -100,7 +102,17 @@ bool __wrap_routers_send(
 {
 	(void)s;
 	(void)incarnation;
-	(void)msg;
+	if (type == MSG_offered) {
+		const struct msg_offered *m = msg;
+		uint32_t i = 0;
+
+		while (rig.lease[i] != 0)
+			assert_true(++i < SLOTS);
+		rig.lease[i] = m->lease;
+		rig.offered++;
+		assert_int_equal(wire_count(m->pages, uint32_t),
+			CEIL_DIV(m->n_tokens, PAGE_TOKENS));
+	}
 	rig.evicted += type == MSG_evicted;
 	rig.adopted += type == MSG_adopted;
 	return true;
@@ -134,6 +146,36 @@ void __wrap_importer_cancel(struct importer *m, uint64_t handle)
 	while (rig.pull[i].handle != handle)
 		assert_true(++i < PULLS);
 	rig.pull[i].cancelled = true;
+}
+
+void __wrap_exporter_revoke(struct exporter *x, uint64_t generation);
+void __wrap_exporter_revoke(struct exporter *x, uint64_t generation)
+{
+	(void)x;
+	(void)generation;
+}
+
+/* An importer has it, the router releases it, or its time is over. */
+static void end_lease(uint32_t i)
+{
+	struct err err;
+
+	if (rig.lease[i] != 0 && lease_find(rig.w.leases, rig.lease[i]) != NULL) {
+		struct lease *l = lease_find(rig.w.leases, rig.lease[i]);
+
+		if (below(26, 2) == 0) {
+			assert_int_equal(lease_claim(rig.w.leases, rig.lease[i], 1,
+						 l->n_tokens, &l, &err),
+				ST_OK);
+			if (below(27, 2) == 0)
+				jobs_cut(rig.w.jobs, "while it is read");
+			assert_int_equal(
+				lease_done(rig.w.leases, rig.lease[i], 1, &err), ST_OK);
+		} else if (below(26, 2) == 1) {
+			lease_release(rig.w.leases, rig.lease[i]);
+		}
+	}
+	rig.lease[i] = 0;
 }
 
 static struct row_played *row_of(uint64_t tag)
@@ -307,6 +349,10 @@ static void happen(uint64_t *seq)
 		end_pull(&rig.pull[below(6, PULLS)]);
 	else if (dice < 70)
 		rows_left();
+	else if (dice < 80)
+		end_lease(below(7, SLOTS));
+	else if (dice < 81)
+		dw_offer_all(rig.d);
 	else
 		engine_steps();
 	check_all();
@@ -319,11 +365,14 @@ static void open_rig(void)
 	void *self;
 	struct err err;
 
-	rig = (struct rig){
-		.conf = {.max_queued = 6, .max_num_seqs = ROWS, .nan_limit = UINT32_MAX}};
+	rig = (struct rig){.conf = {.max_queued = 6,
+				   .max_num_seqs = ROWS,
+				   .nan_limit = UINT32_MAX,
+				   .lease_ms = 1000000}};
 	rig.w = (struct worker){.conf = &rig.conf,
 		.pages = pool_create("page", PAGES),
 		.slots = pool_create("slot", SLOTS)};
+	rig.w.leases = leases_create(rig.w.pages, rig.w.slots, SLOTS, PAGES);
 	rig.w.jobs = jobs_create(&rig.w, &dw_jobs, SLOTS + 6);
 	assert_int_equal(role_decode.start(&rig.w, &self, &err), ST_OK);
 	rig.w.self = rig.d = self;
@@ -334,6 +383,7 @@ static void close_rig(void)
 {
 	role_decode.stop(rig.d);
 	jobs_destroy(rig.w.jobs);
+	leases_destroy(rig.w.leases);
 	pool_destroy(rig.w.pages);
 	pool_destroy(rig.w.slots);
 }
@@ -345,6 +395,8 @@ static void end_all(void)
 		rig.step++;
 		for (uint32_t k = 0; k < PULLS; k++)
 			end_pull(&rig.pull[k]);
+		for (uint32_t k = 0; k < SLOTS; k++)
+			end_lease(k);
 		dw_leave_again(rig.d);
 		rows_left();
 	}
@@ -368,11 +420,13 @@ static void whatever_happens_to_sequences_all_pages_and_slots_come_back(void **s
 	assert_int_equal(pool_count(rig.w.pages, POOL_FREE), pool_size(rig.w.pages));
 	assert_int_equal(pool_count(rig.w.slots, POOL_FREE), pool_size(rig.w.slots));
 	assert_int_equal(mem_taken(), 0);
-	/* Each had one end, and freed after it unless it was rejected. */
-	assert_int_equal(rig.finished + rig.evicted + rig.rejected, seq);
+	/* Each had one end, or was offered; freed came after it unless it was rejected.
+	 */
+	assert_int_equal(rig.finished + rig.evicted + rig.rejected + rig.offered, seq);
 	assert_int_equal(rig.freed + rig.rejected, seq);
 	assert_true(rig.finished > 100 && rig.evicted > 10 && rig.rejected > 10);
 	assert_true(rig.adopted > 100 && rig.nan > 10 && rig.shared > 10);
+	assert_true(rig.offered > 100);
 	for (unsigned s = 0; s < DW__STATES; s++)
 		assert_true(reached[s] > 100);
 	close_rig();

@@ -184,6 +184,23 @@ static inline struct msg_prefilled rig_prefilled(
 	};
 }
 
+/* d lets it go between two steps. */
+static inline struct msg_offered rig_offered(const struct request *r)
+{
+	static const uint32_t pages[8] = {13, 14, 15, 16, 17, 18, 19, 20};
+
+	return (struct msg_offered){
+		.router = 1,
+		.seq = r->seq,
+		.attempt = r->attempt,
+		.lease = 99,
+		.pages = {(const uint8_t *)pages,
+			CEIL_DIV(r->n_ids - 1, 64u) * sizeof(*pages)},
+		.slot = 3,
+		.n_tokens = r->n_ids - 1,
+	};
+}
+
 static const struct msg_adopted rig_adopted = {
 	.bytes = 4096, .transport = {(const uint8_t *)"shm", 3}};
 

@@ -124,6 +124,21 @@ static inline void script_first(struct script *s, const char *arg)
 	rig_move(s->r, EV_PREFILLED, &m);
 }
 
+static inline void script_offers(struct script *s, const char *arg)
+{
+	struct msg_offered m = rig_offered(s->r);
+
+	if (strcmp(arg, "/tokens") == 0)
+		m.n_tokens++;
+	else if (strcmp(arg, "/pages") == 0)
+		m.pages.len -= sizeof(uint32_t);
+	else if (strcmp(arg, "/lease") == 0)
+		m.lease = 0;
+	else if (arg[0] != 0)
+		SCRIPT_FAIL(s, "unknown: %s", arg);
+	rig_move(s->r, EV_OFFERED, &m);
+}
+
 static inline void script_token(struct script *s, const char *arg)
 {
 	struct request_token t = {.token = script_u32(arg)};
@@ -279,6 +294,7 @@ static inline bool script_number(struct script *s, const char *name, const char 
 	X(first, script_first(s, arg))                                                   \
 	X(adopted, rig_move(s->r, EV_ADOPTED, &rig_adopted))                             \
 	X(tok, script_token(s, arg))                                                     \
+	X(offers, script_offers(s, arg))                                                 \
 	X(evicted, rig_move(s->r, EV_EVICTED, NULL))                                     \
 	X(cut, request_cut(s->r, script_worker(s, arg)))                                 \
 	X(cancel, request_cancel(s->r))                                                  \

@@ -65,7 +65,11 @@ static void what_makes_no_sense_is_refused_and_nobody_is_told(void **state)
 		{"dance", "d0", "", ORDERED_MALFORMED, "'drain'"},
 		{"drain", "d0", "fast", ORDERED_MALFORMED, "'force'"},
 		{"undrain", "d0", "force", ORDERED_MALFORMED, "'undrain'"},
+		{"drain", "d0", "force fast", ORDERED_MALFORMED, "'migrate'"},
+		{"undrain", "d0", "migrate", ORDERED_MALFORMED, "'undrain'"},
 		{"drain", "d0", "", ORDERED_REFUSED, "d0 is the last decode worker"},
+		{"drain", "d0", "force migrate", ORDERED_REFUSED,
+			"no other decode worker takes work"},
 	};
 	struct wired *x = *state;
 	struct worker_view *w = d0_joins(x);

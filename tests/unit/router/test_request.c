@@ -19,7 +19,7 @@ static void whatever_a_serving_worker_says_has_a_row(void **state)
 	static const enum request_event of_p[] = {
 		EV_PREFILLED, EV_P_FINISHED, EV_P_LATER, EV_P_REJECTED, EV_P_LOST};
 	static const enum request_event of_d[] = {EV_ADOPTED, EV_TOKEN, EV_D_FINISHED,
-		EV_D_LATER, EV_D_REJECTED, EV_D_LOST, EV_EVICTED};
+		EV_D_LATER, EV_D_REJECTED, EV_D_LOST, EV_EVICTED, EV_OFFERED};
 
 	(void)state;
 	for (unsigned s = RQ_PREFILL; s <= RQ_HANDOVER; s++)

@@ -132,6 +132,39 @@ static const struct scenario scenarios[] = {
 		"held:p0:1 first:13 adopted id:100:11 id:101:12 id:102:13 "
 		"out:3 " /* each once */
 		"replays_of_all:1 lost:d1 error:worker_lost no_retry free"},
+	/* ---- migration ---- */
+
+	{"what_a_decode_worker_offers_goes_on_at_another", DECODE
+		"tok:12 offers sent:release_p0 =place attempt:2 leased lease:99 "
+		"got:2 held:d0:1 place:d1 sent:adopt_d1 =handover adopted =decode "
+		"claimed:d0:1 freed:d0 held:d0:0 =decode tok:13 d_ends:LENGTH:3 "
+		"ended:length got:3 replays_of_all:0 free|"
+		/* p has freed its copy long ago; back to the first worker. */
+		DECODE
+		"freed:p0 tok:12 offers sent: =place place:d1 adopted freed:d0 quiet "
+		"tok:12 offers =place attempt:3 place:d0 sent:adopt_d0 adopted "
+		"tok:12 tok:12 d_ends:LENGTH:5 ended:length free"},
+	{"an_offer_that_is_lost_before_it_is_taken_is_a_replay",
+		"replays:2 " DECODE
+		"offers quiet lost:d0 sent: =queued attempt:3 deaths:0 "
+		"replayed:1 go:d1 first:12 adopted =decode cancel free|"
+		"replays:2 " DECODE
+		"offers place:d1 quiet lost:d0 =handover adopted =decode "
+		"cancel free|"
+		"replays:2 " DECODE
+		"offers place:d1 quiet lost:d1 =place deaths:1 leased "
+		"cancel sent:release_d0 free"},
+	{"an_offer_of_another_state_is_an_error",
+		DECODE "offers:/tokens ended:failed " LIES "sent:cancel_d0,release_p0 "
+		       "free|" DECODE "offers:/pages ended:failed " LIES "free|" DECODE
+		       "offers:/lease ended:failed " LIES "free|" HANDOVER
+		       "offers ended:failed " LIES "free"},
+	{"a_cancel_releases_what_was_offered", DECODE
+		"offers quiet cancel sent:release_d0 =done ended:cancelled free|" DECODE
+		"offers place:d1 quiet cancel sent:cancel_d1,release_d0 free|" DECODE
+		"offers place:d1 adopted quiet cancel sent:cancel_d1,release_d0 "
+		"free"},
+
 	{"an_eviction_is_replayed_after_the_worker_was_told_to_forget",
 		"replays:2 " DECODE "evicted sent:cancel_d0,release_p0 =queued "
 		"freed:d0 =queued freed:p0 cancel"},

@@ -55,6 +55,7 @@ static void d_speaks(struct request *r, uint64_t *s)
 	struct msg_finished finished = {.reason = below(s, FINISH__COUNT + 1)};
 	struct msg_rejected rejected = {.reason = below(s, REJECT__COUNT)};
 	struct request_token t = {.token = below(s, 40)};
+	struct msg_offered offered = rig_offered(r);
 
 	switch (below(s, 16)) {
 	case 0:
@@ -73,6 +74,10 @@ static void d_speaks(struct request *r, uint64_t *s)
 		break;
 	case 4:
 		rig_move(r, EV_EVICTED, NULL);
+		break;
+	case 5:
+		offered.n_tokens += below(s, 10) == 0;
+		rig_move(r, EV_OFFERED, &offered);
 		break;
 	default:
 		if (r->state == RQ_HANDOVER && below(s, 30) != 0)

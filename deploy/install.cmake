@@ -1,7 +1,7 @@
 # What `cmake --install` puts where, run at that time: PREFIX/bin the programs, PREFIX/lib/baton
-# the launcher with its package, PREFIX/share/baton the demo model, the cluster file and the
-# unit with the paths that they have there. ETC is /etc for the prefix /usr, else PREFIX/etc.
-# SOURCE: set by CMakeLists.txt. file(INSTALL) puts DESTDIR in front by itself, nothing else does.
+# the launcher with its package, PREFIX/share/baton the demo model, PREFIX/share/man the manual,
+# the cluster file and the unit with the paths that they have there. ETC is /etc for the prefix /usr, else PREFIX/etc.
+# SOURCE and BINARIES: set by CMakeLists.txt. file(INSTALL) puts DESTDIR in front by itself, nothing else does.
 set(prefix "${CMAKE_INSTALL_PREFIX}")
 set(root "$ENV{DESTDIR}${prefix}")
 if(prefix STREQUAL "/usr")
@@ -23,6 +23,25 @@ file(INSTALL "${SOURCE}/deploy/demo-model" DESTINATION "${prefix}/share/baton")
 file(INSTALL "${SOURCE}/deploy/grafana" DESTINATION "${prefix}/share/baton")
 file(INSTALL "${SOURCE}/deploy/ctl/batonctl.bash" DESTINATION "${prefix}/share/bash-completion/completions" RENAME batonctl)
 file(INSTALL "${SOURCE}/README.md" DESTINATION "${prefix}/share/doc/baton")
+
+# A program's own help is its manual: --help says every flag once.
+function(man_page name what)
+  execute_process(COMMAND ${ARGN} --help OUTPUT_VARIABLE help RESULT_VARIABLE rc)
+  if(NOT rc EQUAL 0)
+    message(FATAL_ERROR "${ARGN} --help ended with ${rc}")
+  endif()
+  string(REPLACE "\\" "\\e" help "${help}")
+  string(REPLACE "-" "\\-" help "${help}")
+  string(REGEX REPLACE "\n([.'])" "\n\\\\&\\1" help "\n${help}")
+  file(WRITE "${root}/share/man/man1/${name}.1"
+    ".TH ${name} 1 \"\" \"Baton\"\n.SH NAME\n${name} \\- ${what}\n.SH DESCRIPTION\n.nf${help}.fi\n")
+endfunction()
+man_page(baton "starts and stops the processes of one host" "${SOURCE}/deploy/baton")
+man_page(batonctl "looks at a cluster and drains its workers" "${BINARIES}/batonctl")
+man_page(baton-router "takes requests over HTTP" "${BINARIES}/baton-router")
+man_page(baton-prefill "computes prompts" "${BINARIES}/baton-prefill")
+man_page(baton-decode "writes answers" "${BINARIES}/baton-decode")
+man_page(baton-logits "logits of given token ids" "${BINARIES}/baton-logits")
 
 # A cluster file that is there is the operator's; with DESTDIR a packager's tree is made.
 set(conf "$ENV{DESTDIR}${etc}/baton/cluster.conf")

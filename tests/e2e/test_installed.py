@@ -134,6 +134,15 @@ def test_the_watchdog_is_fed_by_the_loop_and_by_nothing_else(service):
     wait_for(lambda: count() > before, 20)
 
 
+@pytest.mark.parametrize("program", ["baton", "batonctl", "baton-router", "baton-prefill", "baton-decode"])
+def test_the_manual_of_a_program_is_its_help(tree, program):
+    page = (tree / f"share/man/man1/{program}.1").read_text()
+    assert page.startswith(f'.TH {program} 1 ') and f".SH NAME\n{program} \\- " in page
+    shown = [line.removeprefix("\\&") for line in page.split(".nf\n")[1].split("\n.fi")[0].replace("\\e", "\\").split("\n")]
+    assert "\n".join(shown).replace("\\-", "-").strip() == run(tree / "bin" / program, "--help").strip()
+    assert not any(line.startswith((".", "'")) for line in page.split(".nf\n")[1].split("\n.fi")[0].split("\n"))
+
+
 def test_a_cluster_file_that_is_there_is_kept(tree, build, conf):
     own = tree / "etc/baton/cluster.conf"
     kept = own.read_text()

@@ -182,14 +182,24 @@ static size_t resident(void)
 	return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* 40 KiB of libmicrohttpd and what is ours; a sanitizer keeps some beside it. */
+/* What a sanitizer keeps beside every block is not what this counts. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTS_MEMORY 0
+#else
+#define COUNTS_MEMORY 1
+#endif
+
+/* 40 KiB are libmicrohttpd's. */
 static void a_connection_between_two_requests_costs_no_more_than_64_kib(void **state)
 {
-	struct rig *r = rig_start((struct http_options){0});
+	struct rig *r;
 	int fd[300];
 	size_t before;
 
 	(void)state;
+	if (!COUNTS_MEMORY)
+		skip();
+	r = rig_start((struct http_options){0});
 	fd[0] = connect_to(r);
 	put(fd[0], "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n");
 	take_until(fd[0], "\r\n\r\n");

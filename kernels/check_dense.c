@@ -226,6 +226,7 @@ CHECK_BUILDER(moe)
 	struct op_moe *a = &c->args.moe;
 	uint64_t expert = (uint64_t)s->hidden * s->width;
 	uint64_t most = MAX(s->top_k, limits->weight_elements / MAX(1, expert));
+	uint32_t here = s->expert_part != 0 ? s->expert_part : s->n_experts;
 	/* Releases leave the shared expert of an NVFP4 model in BF16. */
 	enum weight_format shared_format =
 		i == 0 && c->format == WF_NVFP4 ? WF_BF16 : c->format;
@@ -234,13 +235,16 @@ CHECK_BUILDER(moe)
 	a->n_rows = case_rows(i, s, limits, expert * 3 * (s->top_k + 1));
 	a->top_k = s->top_k;
 	c->shapes.rows_max = a->n_rows;
-	add_experts(c, s, (uint32_t)MIN(s->n_experts, most), shared_format, limits);
+	add_experts(c, s, (uint32_t)MIN(here, most), shared_format, limits);
+	/* Of a part: the second of as many as the model has. */
+	a->first = here < s->n_experts ? c->shapes.n_experts : 0;
+	a->n_experts = c->shapes.n_experts * (s->n_experts / here);
 	b = add_rows(c, "x", CHECK_IN, a->n_rows, c->shapes.hidden);
 	b->field = &a->x;
 	check_fill(c, b, 1.0f);
 	b = check_add(c, "ids", CHECK_IN, CHECK_U32, &a->ids);
 	check_shape(b, a->n_rows, a->top_k, a->top_k);
-	fill_choices(c, b->host, a->n_rows, a->top_k, c->shapes.n_experts);
+	fill_choices(c, b->host, a->n_rows, a->top_k, a->n_experts);
 	b = check_add(c, "weights", CHECK_IN, CHECK_F32, &a->weights);
 	check_shape(b, a->n_rows, a->top_k, a->top_k);
 	check_fill_uniform(c, b, 0.05f, 0.5f);

@@ -209,7 +209,8 @@ struct op_moe_route {
 	uint32_t n_rows, n_experts, top_k;
 };
 
-/* y[t] = sum_j weights[t][j] * down_e(SiLU(gate_e x) * up_e x), e = ids[t][j], plus
+/* y[t] = sum_j weights[t][j] * down_e(SiLU(gate_e x) * up_e x), e = ids[t][j] - first, of
+ * those that the stacks, experts first .. of n_experts, have, plus
  * shared[t] * the same of the shared expert (sh_* NULL: none). The K routed terms are
  * added in ascending order of j, the shared one last. */
 struct op_moe {
@@ -217,10 +218,11 @@ struct op_moe {
 	const void *x; /* act [T][H] */
 	const uint32_t *ids;
 	const float *weights, *shared;
-	const struct weight *gate, *up, *down; /* stacks of E */
+	const struct weight *gate, *up, *down; /* stacks of E, or of some of them */
 	const struct weight *sh_gate, *sh_up,
 		*sh_down; /* may differ in format from the stacks */
 	uint32_t n_rows, top_k;
+	uint32_t first, n_experts;
 	void *work;
 	uint64_t work_bytes;
 };
@@ -328,6 +330,7 @@ struct kernel_shapes {
 	uint32_t n_q, n_kv, head_dim, rotary, page_tokens;
 	uint32_t n_k, n_v, dk, dv, taps;
 	uint32_t n_experts, top_k, width, shared_width, dense_width;
+	uint32_t expert_part; /* experts on this rank; 0: all */
 	enum dtype kv_dtype, conv_dtype;
 	float eps;
 	bool sigmoid_gate;

@@ -32,8 +32,9 @@ struct engine_options {
 	uint64_t memory_bytes; /* for weights, workspace and state; 0: 80 % of what is
 				  free, on CPUs at most 2 GiB a rank */
 	enum dtype kv_dtype, conv_dtype;
-	uint32_t n_valid; /* vocabulary rows that may be sampled; 0: all */
-	bool logits;      /* passes and steps return logits (tools) */
+	uint32_t n_valid;     /* vocabulary rows that may be sampled; 0: all */
+	bool expert_parallel; /* ranks have experts whole, and some of them */
+	bool logits;          /* passes and steps return logits (tools) */
 };
 
 struct engine;

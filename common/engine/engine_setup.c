@@ -132,7 +132,9 @@ static void set_shapes(struct engine *e)
 		.taps = c->conv_taps,
 		.n_experts = c->n_experts,
 		.top_k = c->top_k,
-		.width = c->expert_width / e->n_ranks,
+		.width = c->by_expert ? c->expert_width : c->expert_width / e->n_ranks,
+		.expert_part =
+			c->by_expert && e->n_ranks > 1 ? c->n_experts / e->n_ranks : 0,
 		.shared_width = c->shared_width / e->n_ranks,
 		.dense_width = c->dense_width / e->n_ranks,
 		.kv_dtype = e->o.kv_dtype,
@@ -266,6 +268,10 @@ static status open_model(struct engine *e, struct err *err)
 {
 	status st = engine_read_config(&e->o, &e->config, err);
 
+	if (st == ST_OK && e->o.expert_parallel && e->config.n_experts == 0)
+		return err_set(
+			err, ST_INVALID, "expert_parallel: the model has no experts");
+	e->config.by_expert = e->o.expert_parallel;
 	if (st == ST_OK)
 		st = open_devices(e, err);
 	if (st == ST_OK)

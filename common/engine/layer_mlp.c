@@ -98,6 +98,8 @@ static status experts(const struct layer_args *a, struct err *err)
 		.sh_down = shared ? &w[WR_SH_DOWN] : NULL,
 		.n_rows = a->b->n_rows,
 		.top_k = a->r->e->shapes.top_k,
+		.first = a->r->index * a->r->e->shapes.expert_part,
+		.n_experts = a->r->e->shapes.n_experts,
 		.work = ws->work,
 		.work_bytes = ws->work_bytes,
 	};

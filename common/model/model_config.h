@@ -48,6 +48,9 @@ struct model_config {
 	uint32_t top_k;
 	uint32_t expert_width;
 	uint32_t shared_width;
+	/* In no file: ranks share the experts by expert, not by width. Who opens the
+	 * weights says so. */
+	bool by_expert;
 	uint32_t dense_width; /* of dense MLP layers; 0 when there is none */
 	bool tied;            /* lm_head is the embedding */
 	uint32_t max_position;

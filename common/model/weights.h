@@ -12,8 +12,9 @@
  *   WHOLE   every rank holds all of it
  *   ROWS_*  output rows, by head of the named kind (or plain blocks)
  *   COLS_*  input columns; the product is summed over ranks
- * KV heads are replicated when there are fewer than ranks (rank r reads head
- * r / (ranks / n_kv)). */
+ * Stacks of experts are cut by expert instead, in equal runs of them, with
+ * config.by_expert. KV heads are replicated when there are fewer than ranks (rank r reads
+ * head r / (ranks / n_kv)). */
 enum shard_rule {
 	SHARD_WHOLE,
 	SHARD_ROWS_VOCAB,  /* by token, equal blocks */

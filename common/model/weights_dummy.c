@@ -170,9 +170,12 @@ void weights_fill_dummy(const struct weights *w, enum weight_role role, uint32_t
 	const struct entry *e = weights_entry(w, role, layer);
 	const struct weight_info *info = &e->info;
 	uint64_t key = hash64_u64(hash64_u64(SEED, role), layer);
+	uint32_t first = 0;
 
+	if (role_is_stack(role))
+		(void)slice_experts(w, &first);
 	for (uint32_t x = 0; x < info->count; x++) {
-		struct matrix m = {e, hash64_u64(key, x)};
+		struct matrix m = {e, hash64_u64(key, first + x)};
 		uint8_t *data = (uint8_t *)out.data + info->data_bytes / info->count * x;
 
 		if (role_is_vec(role))

@@ -131,6 +131,8 @@ struct slice {
  * The ranks must have passed weights_check_ranks. */
 void slice_of(struct slice *s, const struct model_config *c, enum weight_role role,
 	enum module module, uint32_t rank, uint32_t n_ranks);
+/* Experts of a rank, equally many on each, and the first of them. */
+uint32_t slice_experts(const struct weights *w, uint32_t *first);
 /* Row of the source matrix that local row i is read from. */
 uint32_t slice_source_row(const struct slice *s, uint32_t i);
 /* The same slice in units of blocks; false when it would cut one. */

@@ -207,6 +207,7 @@ status weights_read(const struct weights *w, enum weight_role role, uint32_t lay
 {
 	const struct entry *e;
 	const struct weight_info *i;
+	uint32_t first = 0;
 	status st = ST_OK;
 
 	if (role_where(role) == WHERE_global)
@@ -226,6 +227,8 @@ status weights_read(const struct weights *w, enum weight_role role, uint32_t lay
 		return gather_f32(w,
 			weight_tensor(w, weights_piece(w, e->module, layer, 0)),
 			&e->slice, data, err);
+	if (role_is_stack(role))
+		(void)slice_experts(w, &first);
 	for (uint32_t x = 0; x < i->count && st == ST_OK; x++) {
 		struct matrix_out dst = {
 			.data = (uint8_t *)data + i->data_bytes / i->count * x};
@@ -234,7 +237,7 @@ status weights_read(const struct weights *w, enum weight_role role, uint32_t lay
 			dst.scale = (uint8_t *)scale + i->scale_bytes / i->count * x;
 		if (i->scale2_bytes > 0)
 			dst.scale2 = (float *)scale2 + x;
-		st = read_matrix(w, e, layer, x, dst, err);
+		st = read_matrix(w, e, layer, first + x, dst, err);
 	}
 	return st;
 }

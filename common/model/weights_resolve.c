@@ -376,9 +376,10 @@ static uint64_t data_bytes(const struct weight_info *i)
 status weights_size_entry(
 	const struct weights *w, enum weight_role role, struct entry *e, struct err *err)
 {
+	uint32_t first;
 	status st;
 
-	e->info.count = role_is_stack(role) ? w->config->n_experts : 1;
+	e->info.count = role_is_stack(role) ? slice_experts(w, &first) : 1;
 	e->info.n = e->slice.n_rows;
 	e->info.k = e->slice.cols;
 	e->info.data_bytes = data_bytes(&e->info);

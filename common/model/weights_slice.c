@@ -141,10 +141,14 @@ static struct share by_head(struct share heads, uint32_t width)
 }
 
 static void cut_by_rule(struct slice *s, const struct model_config *c,
-	enum shard_rule rule, uint32_t rank, uint32_t n_ranks)
+	enum weight_role role, uint32_t rank, uint32_t n_ranks)
 {
 	struct share rows = {0, s->src_rows}, cols = {0, s->src_cols};
+	enum shard_rule rule = role_shard(role);
 
+	/* Which experts a rank has is told by their number, not by the slice of one. */
+	if (c->by_expert && role_is_stack(role))
+		rule = SHARD_WHOLE;
 	switch (rule) {
 	case SHARD_WHOLE:
 		break;
@@ -192,7 +196,7 @@ void slice_of(struct slice *s, const struct model_config *c, enum weight_role ro
 	*s = (struct slice){0};
 	role_shape(c, role, &s->src_rows, &s->src_cols);
 	if (module != MOD_QKVZ && module != MOD_BA) {
-		cut_by_rule(s, c, role_shard(role), rank, n_ranks);
+		cut_by_rule(s, c, role, rank, n_ranks);
 		if (module == MOD_EXPS_GATE_UP) {
 			s->src_rows *= 2;
 			if (role == WR_EXP_UP)
@@ -209,6 +213,16 @@ void slice_of(struct slice *s, const struct model_config *c, enum weight_role ro
 		s->src_rows = 2 * c->gdn_v_heads;
 		packed_ba_rows(s, c, role, k_heads);
 	}
+}
+
+uint32_t slice_experts(const struct weights *w, uint32_t *first)
+{
+	const struct model_config *c = w->config;
+	struct share s = c->by_expert ? share_of(c->n_experts, w->rank, w->n_ranks)
+				      : (struct share){0, c->n_experts};
+
+	*first = s.first;
+	return s.n;
 }
 
 uint32_t slice_source_row(const struct slice *s, uint32_t i)
@@ -271,7 +285,8 @@ static bool is_undivided(const struct model_config *c, uint32_t n_ranks, struct 
 		{c->n_kv < n_ranks ? 0 : c->n_kv, "KV heads"},
 		{c->gdn_k_heads, "GDN key heads"},
 		{c->gdn_v_heads, "GDN value heads"},
-		{c->expert_width, "columns of an expert"},
+		{c->by_expert ? c->n_experts : 0, "experts"},
+		{c->by_expert ? 0 : c->expert_width, "columns of an expert"},
 		{c->shared_width, "columns of the shared expert"},
 		{c->dense_width, "columns of the MLP"},
 		{c->n_kv < n_ranks && n_ranks % c->n_kv != 0 ? 0 : c->vocab,

@@ -223,5 +223,6 @@ struct engine_options worker_conf_engine(const struct worker_conf *c, uint32_t n
 		.kv_dtype = dtype_of(c, c->kv_dtype),
 		.conv_dtype = dtype_of(c, c->state_dtype),
 		.n_valid = n_valid,
+		.expert_parallel = c->expert_parallel,
 	};
 }

@@ -12,6 +12,7 @@
 STR(id, "", "name of this worker, unique in the cluster: letters, digits, . _ -")          \
 STR(model, "", "directory of the checkpoint; of the tokenizer, with dummy weights") \
 STR(gpus, "cpu:0", "devices, one rank each: 0,1 or cpu:0,cpu:1") \
+BOOL(expert_parallel, "false", "ranks share the experts by expert, not by width") \
 U64(max_num_seqs, "32", 1, 4096, "sequences in one pass or step") \
 U64(max_num_batched_tokens, "2048", 1, 1048576, "prompt tokens in one prefill pass") \
 U64(max_model_len, "0", 0, UINT32_MAX, "tokens of a sequence; 0: as the model allows") \

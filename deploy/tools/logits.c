@@ -28,6 +28,8 @@
 	BOOL(deep, "false", "write hidden states and GDN state of deep.ids")             \
 	WORD(backend, "auto", "auto|cpu|cuda", "what the devices must be")               \
 	STR(gpus, "", "devices, one rank each: cpu:0,cpu:1 or 0,1; empty: the first")    \
+	BOOL(expert_parallel, "false",                                                   \
+		"ranks share the experts by expert, not by width")                       \
 	STR(gpus_decode, "", "with --decode: devices of the decoding side, if others")   \
 	STR(transport, "auto", "with --decode: as the workers' --transport")             \
 	U64(last, "0", 0, 1 << 20, "positions whose logits are written; 0: all")         \
@@ -319,7 +321,8 @@ static struct engine_options model_options(const struct tool *t)
 	return (struct engine_options){.model_dir = t->conf.model,
 		.config_file = t->conf.model_config,
 		.dummy = strcmp(t->conf.load_format, "dummy") == 0 ? t->conf.dummy_format
-								   : ""};
+								   : "",
+		.expert_parallel = t->conf.expert_parallel};
 }
 
 /* The backend follows from the devices; a name given for it has to agree. */

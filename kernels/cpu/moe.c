@@ -51,10 +51,13 @@ status moe_check(const struct op_moe *op, const char *what, struct err *err)
 		if (st != ST_OK)
 			return st;
 	}
+	if (op->first > op->n_experts || op->down->count > op->n_experts - op->first)
+		return err_set(err, ST_INVALID, "%s: experts %u .. %u of %u", what,
+			op->first, op->first + op->down->count, op->n_experts);
 	for (uint64_t i = 0; i < (uint64_t)op->n_rows * op->top_k; i++) {
-		if (op->ids[i] >= op->down->count)
+		if (op->ids[i] >= op->n_experts)
 			return err_set(err, ST_INVALID, "%s: expert %u of %u", what,
-				op->ids[i], op->down->count);
+				op->ids[i], op->n_experts);
 	}
 	return ST_OK;
 }
@@ -80,9 +83,12 @@ CPU_KERNEL(moe, plain)
 		for (uint32_t i = 0; i < hidden; i++)
 			y[i] = 0.0f;
 		for (uint32_t j = 0; j < op->top_k; j++) {
-			struct expert e = {
-				op->gate, op->up, op->down, op->ids[t * op->top_k + j]};
+			/* Ids below `first` wrap. */
+			struct expert e = {op->gate, op->up, op->down,
+				op->ids[t * op->top_k + j] - op->first};
 
+			if (e.index >= op->down->count)
+				continue;
 			add_expert(&e, x, op->weights[t * op->top_k + j], op->work, y);
 		}
 		if (op->sh_gate != NULL) {

@@ -48,21 +48,34 @@ static struct plan lay_out(const struct op_moe *op, uint64_t rows, uint64_t wide
 	return p;
 }
 
-/* Counting sort; pairs of one expert keep their order. */
-static void sort_pairs(const struct plan *p, const uint32_t *ids, uint32_t pairs,
-	uint32_t top_k, uint32_t experts)
+/* Ids below `first` wrap. */
+static bool is_here(const struct op_moe *op, uint32_t id)
 {
+	return id - op->first < op->down->count;
+}
+
+/* Counting sort of the pairs whose expert is here; those of one expert keep their order.
+ * ids: of the block. */
+static void sort_pairs(const struct plan *p, const struct op_moe *op, const uint32_t *ids,
+	uint32_t pairs)
+{
+	uint32_t experts = op->down->count;
+
 	memset(p->first, 0, (experts + 1) * sizeof(uint32_t));
 	for (uint32_t i = 0; i < pairs; i++)
-		p->first[ids[i] + 1]++;
+		if (is_here(op, ids[i]))
+			p->first[ids[i] - op->first + 1]++;
 	for (uint32_t e = 0; e < experts; e++)
 		p->first[e + 1] += p->first[e];
 	/* first[e] runs to the end of e, which is the beginning of e + 1. */
 	for (uint32_t i = 0; i < pairs; i++) {
-		uint32_t at = p->first[ids[i]]++;
+		uint32_t at;
 
+		if (!is_here(op, ids[i]))
+			continue;
+		at = p->first[ids[i] - op->first]++;
 		p->pair[at] = i;
-		p->row[at] = i / top_k;
+		p->row[at] = i / op->top_k;
 	}
 	for (uint32_t e = experts; e > 0; e--)
 		p->first[e] = p->first[e - 1];
@@ -142,9 +155,9 @@ static void run_block(
 	uint32_t hidden = op->down->n;
 	const float *x = (const float *)op->x + (uint64_t)t0 * hidden;
 	const float *weights = op->weights + (uint64_t)t0 * op->top_k;
+	const uint32_t *ids = op->ids + (uint64_t)t0 * op->top_k;
 
-	sort_pairs(&p, op->ids + (uint64_t)t0 * op->top_k, rows * op->top_k, op->top_k,
-		op->down->count);
+	sort_pairs(&p, op, ids, rows * op->top_k);
 	for (uint32_t e = 0; e < op->down->count; e++) {
 		struct expert_job job = {op->gate, op->up, op->down, e,
 			p.first[e + 1] - p.first[e], x, p.row + p.first[e], p.out,
@@ -161,8 +174,10 @@ static void run_block(
 
 		memset(y, 0, hidden * sizeof(float));
 		for (uint32_t j = 0; j < op->top_k; j++)
-			add_scaled(y, p.out + ((uint64_t)t * op->top_k + j) * hidden,
-				weights[t * op->top_k + j], hidden);
+			if (is_here(op, ids[t * op->top_k + j]))
+				add_scaled(y,
+					p.out + ((uint64_t)t * op->top_k + j) * hidden,
+					weights[t * op->top_k + j], hidden);
 		if (op->sh_gate != NULL)
 			add_scaled(y, p.shared + (uint64_t)t * hidden, op->shared[t0 + t],
 				hidden);

@@ -381,6 +381,10 @@ status moe_cuda_check(
 	const struct weight *down = op->down, *gate = op->gate, *up = op->up;
 	const struct weight *sh = op->sh_gate;
 
+	if (op->first != 0 || op->n_experts != down->count)
+		return err_set(err, ST_LIMIT,
+			"%s: experts %u .. %u of %u; a part of them is not served", what,
+			op->first, op->first + down->count, op->n_experts);
 	if (gate->k != down->n || gate->n != down->k || up->k != gate->k ||
 		up->n != gate->n || gate->count != down->count ||
 		up->count != down->count || op->top_k == 0 || op->top_k > down->count)

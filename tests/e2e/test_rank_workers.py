@@ -63,6 +63,13 @@ def test_two_sums_over_ranks_per_layer_and_one_per_pass(rig):
         assert passes > 1 and sums == (2 * LAYERS + 1) * passes, (worker, sums, passes)
 
 
+def test_ranks_with_some_of_the_experts_each_give_the_reference_answer(rig):
+    _, _, r = rig.pair(prefill=dict(PAIR, expert_parallel="true"), decode=PAIR)
+    ids, _ = r.run("p0", "d0", TALK["prompt_ids"])
+    assert ids == TALK["greedy_ids"]
+    r.pools_back("p0", "d0")
+
+
 def test_a_lone_rank_reduces_nothing(rig):
     _, _, r = rig.pair()
     r.run("p0", "d0", TALK["prompt_ids"])

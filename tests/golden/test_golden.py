@@ -199,6 +199,12 @@ def test_two_ranks(name, chunk, logits, golden):
     assert check_all(got, golden[name]) == TENSORS[name]
 
 
+@pytest.mark.parametrize("name", ["tiny-moe", "tiny-next"])
+def test_two_ranks_with_some_of_the_experts_each(name, logits, golden):
+    got = logits(model_of(name), golden_path(name), "--deep", "--gpus", "cpu:0,cpu:1", "--expert-parallel")
+    assert check_all(got, golden[name]) == TENSORS[name]
+
+
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 2)])
 @pytest.mark.parametrize("name", TINY + ["demo"])
 def test_hand_over_between_other_numbers_of_ranks(name, ranks, logits, golden):

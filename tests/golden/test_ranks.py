@@ -25,13 +25,13 @@ def derived(tmp_path, model, **fields):
 @pytest.fixture
 def logits(build, tmp_path):
     """baton-logits with dummy weights: its logits, or its message with fails=True."""
-    def run(config, *flags, fails=False):
+    def run(config, *flags, fails=False, weights="bf16"):
         ids = [(5 * i * i + i + 3) % 384 for i in range(75)]
         stfile.write(tmp_path / "in.safetensors", {"case.0.ids": stfile.ids(ids)})
         done = subprocess.run(
             [build / "bin" / "baton-logits", "--load-format=dummy", f"--model-config={config}",
              f"--in={tmp_path}/in.safetensors", f"--out={tmp_path}/out.safetensors",
-             "--dummy-format=bf16", *flags], capture_output=True, text=True, timeout=60)
+             f"--dummy-format={weights}", *flags], capture_output=True, text=True, timeout=60)
         assert (done.returncode != 0) == fails, done.stderr
         return done.stderr if fails else stfile.read(tmp_path / "out.safetensors")["case.0.logits"][2]
     return run
@@ -69,6 +69,27 @@ def test_a_hand_over_between_any_two_numbers_of_ranks(sides, tmp_path, logits):
     moved = logits(config, "--decode=4", f"--gpus={DEVICES[sides[0]]}",
                    f"--gpus-decode={DEVICES[sides[1]]}")
     agree(moved, logits(config))
+
+
+@pytest.mark.parametrize("weights", ["bf16", "nvfp4", "released"])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_experts_shared_by_expert_give_the_same_logits(ranks, weights, tmp_path, logits):
+    """Of a width that no number of ranks divides."""
+    config = derived(tmp_path, "tiny-moe", **dict(EIGHT, moe_intermediate_size=48, num_experts=16, shared_expert_intermediate_size=128))
+    flags = [f"--gpus={DEVICES[ranks]}", "--expert-parallel"]
+    agree(logits(config, *flags, weights=weights), logits(config, weights=weights))
+
+
+def test_experts_that_the_ranks_do_not_divide_are_refused_by_name(tmp_path, logits):
+    config = derived(tmp_path, "tiny-moe", **dict(EIGHT, num_experts=12))
+    assert "8 ranks do not divide the model's 12 experts; these numbers of ranks do: 1, 2, 4" in logits(
+        config, f"--gpus={DEVICES[8]}", "--expert-parallel", fails=True)
+
+
+def test_a_model_without_experts_has_none_to_share(tmp_path, logits):
+    config = derived(tmp_path, "tiny-dense")
+    assert "expert_parallel: the model has no experts" in logits(
+        config, f"--gpus={DEVICES[2]}", "--expert-parallel", fails=True)
 
 
 # model, fields, ranks, what the sentence says

@@ -235,6 +235,7 @@ static void run_layer(const struct variant *v, const struct layer *l,
 		.sh_down = &w[SH_DOWN].w,
 		.n_rows = rows,
 		.top_k = l->top_k,
+		.n_experts = w[DOWN].w.count,
 		.work = work,
 		.work_bytes = bytes};
 
@@ -364,6 +365,7 @@ static void a_layer_without_shared_expert_has_none(void **state)
 			.down = &l.w[DOWN].w,
 			.n_rows = 1,
 			.top_k = l.top_k,
+			.n_experts = l.w[DOWN].w.count,
 			.work = work,
 			.work_bytes = sizeof(work)};
 		struct err err;
@@ -386,6 +388,67 @@ static void a_layer_without_shared_expert_has_none(void **state)
 	}
 }
 
+/* Experts first .. first + n - 1 of a stack in BF16. */
+static struct weight part_of(const struct weight *w, uint32_t first, uint32_t n)
+{
+	struct weight part = *w;
+
+	part.count = n;
+	part.data = (const uint8_t *)w->data + (uint64_t)first * w->n * w->k * 2;
+	return part;
+}
+
+static void parts_of_the_experts_add_up(void **state)
+{
+	enum { ROWS = 9, H = 64 };
+	static const uint32_t first[] = {0, 2, 3, 7}, n[] = {2, 1, 4, 0};
+
+	(void)state;
+	FOR_EACH_VARIANT(v, OP_moe)
+	{
+		struct layer l = make_layer(WF_BF16, WF_BF16, ROWS);
+		float all[ROWS * H], y[ROWS * H];
+		double sum[ROWS * H] = {0};
+		uint32_t bytes = 1u << 20;
+		void *work = mem_alloc(bytes, 1);
+		struct err err;
+
+		run_layer(v, &l, l.w, 0, ROWS, all);
+		for (size_t i = 0; i < COUNT(first); i++) {
+			struct weight gate = part_of(&l.w[GATE].w, first[i], n[i]);
+			struct weight up = part_of(&l.w[UP].w, first[i], n[i]);
+			struct weight down = part_of(&l.w[DOWN].w, first[i], n[i]);
+			struct op_moe op = {.y = y,
+				.x = l.x,
+				.ids = l.ids,
+				.weights = l.weights,
+				.shared = l.shared,
+				.gate = &gate,
+				.up = &up,
+				.down = &down,
+				.sh_gate = i == 1 ? &l.w[SH_GATE].w : NULL,
+				.sh_up = &l.w[SH_UP].w,
+				.sh_down = &l.w[SH_DOWN].w,
+				.n_rows = ROWS,
+				.top_k = l.top_k,
+				.first = first[i],
+				.n_experts = 7,
+				.work = work,
+				.work_bytes = bytes};
+
+			memset(work, 0xFF, bytes);
+			RUN(moe, v, &op);
+			for (uint32_t k = 0; k < ROWS * H; k++)
+				sum[k] += (double)y[k];
+			op.n_experts = first[i] + n[i] - 1;
+			assert_int_equal(run_moe(v, &op, &err), ST_INVALID);
+		}
+		assert_close(all, H, sum, ROWS, H, 1e-5);
+		mem_free(work);
+		free_layer(&l);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -393,6 +456,7 @@ int main(void)
 		cmocka_unit_test(ties_go_to_the_lowest_index),
 		cmocka_unit_test(impossible_experts_are_refused),
 		cmocka_unit_test(moe_matches_double_precision),
+		cmocka_unit_test(parts_of_the_experts_add_up),
 		cmocka_unit_test(rows_do_not_depend_on_each_other),
 		cmocka_unit_test(nvfp4_equals_its_bf16_bit_for_bit),
 		cmocka_unit_test(a_layer_without_shared_expert_has_none),

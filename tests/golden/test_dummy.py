@@ -169,7 +169,9 @@ def test_dummy_weights_run_and_stay_in_range(model, weights, logits):
     assert all(map(math.isfinite, whole))
     spread = math.sqrt(sum(x * x for x in whole) / len(whole))
     assert 0.3 < spread < 3
-    assert logits(config, f"--dummy-format={weights}") == whole, "another process, another model"
+    # The clock chooses among right kernels, whose last bits differ.
+    again = logits(config, f"--dummy-format={weights}")
+    assert math.dist(again, whole) < 1e-4 * math.dist(whole, [0] * len(whole)), "another process, another model"
     ranks = logits(config, f"--dummy-format={weights}", "--gpus=cpu:0,cpu:1", "--decode=5")
     assert math.dist(ranks, whole) < 1e-4 * math.dist(whole, [0] * len(whole))
 

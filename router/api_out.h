@@ -18,7 +18,16 @@ struct out_ids {
 	size_t n_prompt;
 };
 
-/* Equal in all chunks of an answer, but for the usage and what is of a choice. */
+/* Where a stream is, for dialects whose events depend on those before. */
+struct out_stream {
+	uint64_t n_events;   /* numbered ones so far */
+	uint32_t n_blocks;   /* that have begun */
+	bool open;           /* the last of them has not ended */
+	enum part_kind kind; /* of the open one: the part that began it */
+};
+
+/* Equal in all chunks of an answer, but for the usage, the stream and what is of a
+ * choice. */
 struct out_usage;
 struct out_head {
 	const char *id;          /* "chatcmpl-..." or "cmpl-..." */
@@ -29,7 +38,8 @@ struct out_head {
 	const struct out_usage *usage;
 	/* JSON, of the choice of this chunk (out_logprobs.h); at = NULL: null. */
 	struct bytes logprobs;
-	struct out_ids ids; /* of the choice of this chunk */
+	struct out_ids ids;        /* of the choice of this chunk */
+	struct out_stream *stream; /* NULL in a whole answer */
 };
 
 /* A prefix of at most 15 bytes and 32 hexadecimal digits, with the zero. */
@@ -61,6 +71,8 @@ struct out_choice {
 	struct bytes reasoning;       /* chat: at = NULL: members absent */
 	const struct out_call *calls; /* n_calls; the last one may be incomplete */
 	size_t n_calls;
+	const struct parts
+		*parts; /* the same in its order, nothing told; NULL: nothing */
 	enum out_finish finish;
 	struct out_stop stop;
 	/* JSON (out_logprobs.h). at = NULL: null, and no member for those of the prompt.

@@ -58,8 +58,9 @@ struct call {
 		*prompts;   /* [n_prompts]; NULL: their logprobs are not wanted */
 	uint32_t *stop_ids; /* that end an answer: the model's and the client's */
 	uint32_t n_stop_ids;
-	uint64_t written_ns; /* when a stream last got a piece */
-	struct sink piece;   /* the event being written */
+	uint64_t written_ns;    /* when a stream last got a piece */
+	struct sink piece;      /* the event being written */
+	struct out_stream told; /* of it, so far */
 	/* facts of its generations, for the line about the outcome */
 	const char *error; /* code of what the client was told; NULL: no error */
 	char finish[16], p_name[80], d_name[80], transport[33];

@@ -49,12 +49,13 @@ static struct bytes logprobs_of(
 	return sink_bytes(text);
 }
 
-static struct out_head head_of(const struct call *call, const struct out_usage *usage)
+static struct out_head head_of(struct call *call, const struct out_usage *usage)
 {
 	return (struct out_head){.id = call->id,
 		.model = call->model,
 		.created = call->created,
-		.usage = usage};
+		.usage = usage,
+		.stream = call->stream ? &call->told : NULL};
 }
 
 /* ---- a stream ---- */
@@ -173,14 +174,15 @@ static void end_stream(struct call *call)
 	if (call->answered)
 		return;
 	call->answered = true;
-	call->format->done(&call->piece);
+	if (call->format->done != NULL)
+		call->format->done(&call->piece, &head);
 	flush_piece(call);
 	http_stream_end(call->req);
 }
 
 void call_write_keepalive(struct call *call)
 {
-	out_sse_keepalive(&call->piece);
+	call->format->keepalive(&call->piece);
 	flush_piece(call);
 }
 
@@ -223,6 +225,7 @@ static struct out_choice choice_of(const struct call *call, const struct choice 
 
 	if (!c->has_out)
 		return o;
+	o.parts = &c->parts;
 	o.calls = c->parts.calls;
 	o.n_calls = c->parts.n_calls;
 	o.content = text_of(&c->parts.content);
@@ -300,6 +303,9 @@ static void withdraw_all(struct call *call)
 
 void call_fail(struct call *call, const struct api_error *e, bool no_retry)
 {
+	struct out_usage usage;
+	struct out_head head;
+
 	if (call->answered || call->gone)
 		return;
 	call->answered = true;
@@ -310,8 +316,8 @@ void call_fail(struct call *call, const struct api_error *e, bool no_retry)
 			e->http, e->code != NULL ? e->code : "-", e->message);
 	sink_reset(&call->piece);
 	if (call->begun) {
-		call->format->error_event(&call->piece, e);
-		call->format->done(&call->piece);
+		head = head_of(call, usage_each(call, &usage));
+		call->format->error_event(&call->piece, &head, e);
 		flush_piece(call);
 		http_stream_end(call->req);
 	} else {

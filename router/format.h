@@ -29,15 +29,19 @@ struct answer_format {
 		enum out_finish finish, struct out_stop stop);
 	void (*usage)(struct sink *out, const struct out_head *head,
 		const struct out_usage *usage);
-	void (*done)(struct sink *out);
+	/* Behind the last event; NULL: nothing. */
+	void (*done)(struct sink *out, const struct out_head *head);
+	/* That the stream is alive; only between whole events, at any time. */
+	void (*keepalive)(struct sink *out);
 
 	/* JSON for out_head and out_choice, of what was not written yet. */
 	void (*logprobs)(
 		struct sink *out, const struct tokenizer *t, struct logprob_list *l);
 
-	/* As an answer, and as an event in a stream, followed by done. */
+	/* As an answer, and as the end of a stream. */
 	void (*error)(struct sink *out, const struct api_error *e);
-	void (*error_event)(struct sink *out, const struct api_error *e);
+	void (*error_event)(
+		struct sink *out, const struct out_head *head, const struct api_error *e);
 };
 
 /* A line each. */

@@ -179,6 +179,7 @@ const struct answer_format format_chat = {
 	.finish = finish,
 	.usage = usage_chunk,
 	.done = openai_done,
+	.keepalive = out_sse_keepalive,
 	.logprobs = out_logprobs_chat,
 	.error = out_error,
 	.error_event = openai_error_event,

@@ -134,14 +134,17 @@ void out_error(struct sink *out, const struct api_error *e)
 	json_close(&w);
 }
 
-void openai_error_event(struct sink *out, const struct api_error *e)
+void openai_done(struct sink *out, const struct out_head *head)
+{
+	(void)head;
+	sink_str(out, "data: [DONE]\n\n");
+}
+
+void openai_error_event(
+	struct sink *out, const struct out_head *head, const struct api_error *e)
 {
 	sink_str(out, "data: ");
 	out_error(out, e);
 	sink_str(out, "\n\n");
-}
-
-void openai_done(struct sink *out)
-{
-	sink_str(out, "data: [DONE]\n\n");
+	openai_done(out, head);
 }

@@ -27,7 +27,9 @@ void openai_token_ids(struct json_out *w, const struct out_ids *ids);
 void openai_prompt_ids(struct json_out *w, const struct out_ids *ids);
 
 /* Events */
-void openai_error_event(struct sink *out, const struct api_error *e);
-void openai_done(struct sink *out); /* data: [DONE] */
+void openai_done(struct sink *out, const struct out_head *head); /* data: [DONE] */
+/* The error, then done. */
+void openai_error_event(
+	struct sink *out, const struct out_head *head, const struct api_error *e);
 
 #endif

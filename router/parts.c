@@ -143,6 +143,29 @@ struct out_part parts_get(const struct parts *p, uint32_t i)
 	return out;
 }
 
+static bool is_of_block(const struct out_part *part, const struct out_block *block)
+{
+	return block->kind == PART_CALL
+		       ? part->call == block->call && part->kind != PART_CALL
+		       : part->kind == block->kind;
+}
+
+bool parts_block(const struct parts *p, uint32_t *i, struct out_block *block)
+{
+	struct out_part part;
+
+	if (*i >= p->n)
+		return false;
+	part = parts_get(p, (*i)++);
+	*block = (struct out_block){part.kind, part.text, part.call};
+	/* Texts of one kind stand one behind the other. */
+	while (*i < p->n && (part = parts_get(p, *i), is_of_block(&part, block))) {
+		block->text.len += part.call == NULL ? part.text.len : 0;
+		(*i)++;
+	}
+	return true;
+}
+
 void parts_told(struct parts *p)
 {
 	p->n = 0;

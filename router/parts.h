@@ -34,6 +34,13 @@ struct out_part {
 	const struct out_call *call; /* NULL: no part of a call */
 };
 
+/* All that stands together in an answer: a text of one kind, or a call. */
+struct out_block {
+	enum part_kind kind; /* PART_REASONING, PART_CONTENT or PART_CALL */
+	struct bytes text;
+	const struct out_call *call; /* of PART_CALL */
+};
+
 struct part {
 	enum part_kind kind;
 	uint32_t call;
@@ -67,5 +74,8 @@ void parts_call_end(struct parts *p);
 struct out_part parts_get(const struct parts *p, uint32_t i);
 /* All of them were told: texts are forgotten, calls stay. */
 void parts_told(struct parts *p);
+/* The block that begins with part *i of those that were not told yet, and *i behind it;
+ * false: there is none. */
+bool parts_block(const struct parts *p, uint32_t *i, struct out_block *block);
 
 #endif

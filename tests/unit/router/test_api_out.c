@@ -138,7 +138,7 @@ static void a_chat_stream_has_its_chunks(void **state)
 		"{" HEAD("chat.completion.chunk") ",'choices':[{'index':0,'delta':"
 						  "{'content':'x'},'logprobs':null,'"
 						  "finish_reason':null}]," USAGE "}");
-	format_chat.done(&s);
+	format_chat.done(&s, &head);
 	assert_string_equal(sink_cstr(&s), "data: [DONE]\n\n");
 	sink_reset(&s);
 	out_sse_keepalive(&s);
@@ -208,6 +208,39 @@ static void a_call_is_told_in_pieces_and_whole(void **state)
 	sink_release(&s);
 }
 
+/* Pieces of one text and of one call stand together, in the order of the answer. */
+static void parts_are_blocks_in_their_order(void **state)
+{
+	struct out_block b;
+	struct parts p;
+	uint32_t i = 0;
+
+	(void)state;
+	parts_init(&p, 1 << 10);
+	assert_false(parts_block(&p, &i, &b));
+	parts_text(&p, PART_REASONING, BYTES_STR("hm"));
+	parts_text(&p, PART_CONTENT, BYTES_STR("a"));
+	parts_call(&p, BYTES_STR("f"));
+	parts_arguments(&p, BYTES_STR("{}"));
+	parts_call_end(&p);
+	parts_call(&p, BYTES_STR("g"));
+	parts_text(&p, PART_CONTENT, BYTES_STR("b"));
+	parts_text(&p, PART_CONTENT, BYTES_STR("c"));
+	assert_true(parts_block(&p, &i, &b) && b.kind == PART_REASONING);
+	assert_memory_equal(b.text.at, "hm", b.text.len);
+	assert_true(parts_block(&p, &i, &b) && b.kind == PART_CONTENT);
+	assert_int_equal(b.text.len, 1);
+	assert_true(parts_block(&p, &i, &b) && b.kind == PART_CALL);
+	assert_true(b.call == &p.calls[0] && b.call->complete);
+	assert_true(parts_block(&p, &i, &b) && b.kind == PART_CALL);
+	assert_true(b.call == &p.calls[1] && !b.call->complete);
+	assert_true(parts_block(&p, &i, &b) && b.kind == PART_CONTENT);
+	assert_int_equal(b.text.len, 2);
+	assert_memory_equal(b.text.at, "bc", 2);
+	assert_false(parts_block(&p, &i, &b));
+	parts_release(&p);
+}
+
 static void a_completion_has_its_members(void **state)
 {
 	const struct out_choice choices[] = {{.index = 0,
@@ -243,6 +276,7 @@ static void errors_have_openais_shape(void **state)
 		{413, "invalid_request_error"}, {429, "rate_limit_error"},
 		{500, "server_error"}, {501, "not_implemented"}, {503, "server_error"},
 		{504, "timeout"}};
+	static const char done[] = "data: [DONE]\n\n";
 	struct api_error e;
 	struct sink s;
 
@@ -254,7 +288,9 @@ static void errors_have_openais_shape(void **state)
 			"'type':'invalid_request_error','param':'messages[0]',"
 			"'code':'invalid_value'}}");
 	api_error_set(&e, 500, NULL, NULL, "oh");
-	format_chat.error_event(&s, &e);
+	format_chat.error_event(&s, &head, &e);
+	assert_string_equal(sink_cstr(&s) + s.len - strlen(done), done);
+	s.len -= strlen(done);
 	check_event(&s, "{'error':{'message':'oh','type':'server_error','param':null,"
 			"'code':null}}");
 	for (size_t i = 0; i < COUNT(types); i++) {
@@ -408,6 +444,7 @@ int main(void)
 		cmocka_unit_test(a_chat_answer_has_its_members),
 		cmocka_unit_test(a_chat_stream_has_its_chunks),
 		cmocka_unit_test(a_call_is_told_in_pieces_and_whole),
+		cmocka_unit_test(parts_are_blocks_in_their_order),
 		cmocka_unit_test(a_completion_has_its_members),
 		cmocka_unit_test(errors_have_openais_shape),
 		cmocka_unit_test(models_and_tokens_have_their_members),

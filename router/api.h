@@ -67,8 +67,6 @@ struct gen_request {
 	/* has_X false: the member was absent. */
 	bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_min_p, has_seed;
 	bool has_presence, has_frequency, has_repetition, has_min_tokens;
-	bool has_thinking; /* chat_template_kwargs.enable_thinking was given */
-	bool thinking;
 	bool stream;
 	bool include_usage;
 	bool keep_stop; /* the stop string or token that ended it is part of the text */

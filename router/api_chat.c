@@ -96,8 +96,6 @@ static bool put_messages(struct json_out *w, const struct json *object,
 		return false;
 	}
 	merge = !options->strict_template && needs_merge(list);
-	json_name(w, "messages");
-	json_open(w, '[');
 	if (merge && !put_merged_system(w, list, options, e))
 		return false;
 	json_each(item, list)
@@ -139,12 +137,12 @@ static bool check_reserved(const struct json *given, struct api_error *e)
 
 /* reasoning_effort is a kwarg of the template, and unless enable_thinking says
  * otherwise it also turns thinking on or off. */
-static bool put_kwargs(struct json_out *w, const struct json *object,
-	struct api_render *out, struct api_error *e)
+static bool put_kwargs(struct json_out *w, const struct json *object, struct api_error *e)
 {
 	const struct json *given = json_given(object, "chat_template_kwargs");
 	const struct json *effort = json_given(object, "reasoning_effort");
 	const struct json *thinking = json_given(given, "enable_thinking");
+	bool on;
 
 	if (given != NULL && !json_is(given, JSON_OBJECT))
 		return api_json_refuse(e, "chat_template_kwargs", given, "an object");
@@ -153,9 +151,8 @@ static bool put_kwargs(struct json_out *w, const struct json *object,
 	if (thinking != NULL && !json_is_bool(thinking))
 		return api_json_refuse(e, "chat_template_kwargs.enable_thinking",
 			thinking, "true or false");
-	out->has_thinking = thinking != NULL || effort != NULL;
-	out->thinking = thinking != NULL ? json_is(thinking, JSON_TRUE)
-					 : effort != NULL && !json_equals(effort, "none");
+	on = thinking != NULL ? json_is(thinking, JSON_TRUE)
+			      : !json_equals(effort, "none");
 	json_name(w, "kwargs");
 	json_open(w, '{');
 	json_each_member(name, given)
@@ -166,8 +163,8 @@ static bool put_kwargs(struct json_out *w, const struct json *object,
 		json_name_bytes(w, json_bytes(name));
 		json_put(w, name + 1);
 	}
-	if (out->has_thinking)
-		json_add_bool(w, "enable_thinking", out->thinking);
+	if (thinking != NULL || effort != NULL)
+		json_add_bool(w, "enable_thinking", on);
 	if (effort != NULL)
 		json_add_bytes(w, "reasoning_effort", json_bytes(effort));
 	json_close(w);
@@ -215,6 +212,34 @@ bool api_chat_end(
 	return !goes_on || check_last(json_given(object, "messages"), e);
 }
 
+void api_render_begin(struct json_out *w, struct sink *text)
+{
+	/* Escapes can make six bytes of one; the body itself was bounded. */
+	sink_init(text, SIZE_MAX / 2);
+	json_out_init(w, text);
+	json_open(w, '{');
+	json_name(w, "messages");
+	json_open(w, '[');
+}
+
+bool api_render_end(struct json_out *w, enum api_prompt_end end, struct api_render *out,
+	struct api_error *e)
+{
+	struct sink *text = w->sink;
+
+	json_add_bool(w, "add_generation_prompt", end == API_PROMPT_ASKS);
+	json_add_bool(w, "continue_final_message", end == API_PROMPT_GOES_ON);
+	json_close(w);
+	(void)sink_cstr(text);
+	if (text->full) {
+		sink_release(text);
+		return api_json_no_memory(e);
+	}
+	*out = (struct api_render){(char *)text->at, text->len};
+	*text = (struct sink){0};
+	return true;
+}
+
 bool api_chat_render(const struct json *object, const struct api_options *options,
 	enum api_prompt_end end, struct api_render *out, struct api_error *e)
 {
@@ -222,27 +247,15 @@ bool api_chat_render(const struct json *object, const struct api_options *option
 	struct sink text;
 	bool ok;
 
-	/* Escapes can make six bytes of one; the body itself was bounded. */
-	sink_init(&text, SIZE_MAX / 2);
-	json_out_init(&w, &text);
-	json_open(&w, '{');
-	ok = put_messages(&w, object, options, e) && put_kwargs(&w, object, out, e);
-	if (ok) {
-		if (tools_are_offered(object)) {
-			json_name(&w, "tools");
-			json_put(&w, json_given(object, "tools"));
-		}
-		json_add_bool(&w, "add_generation_prompt", end == API_PROMPT_ASKS);
-		json_add_bool(&w, "continue_final_message", end == API_PROMPT_GOES_ON);
-		json_close(&w);
-		ok = !text.full || api_json_no_memory(e);
-	}
+	api_render_begin(&w, &text);
+	ok = put_messages(&w, object, options, e) && put_kwargs(&w, object, e);
 	if (!ok) {
 		sink_release(&text);
 		return false;
 	}
-	(void)sink_cstr(&text);
-	out->text = (char *)text.at;
-	out->len = text.len;
-	return true;
+	if (tools_are_offered(object)) {
+		json_name(&w, "tools");
+		json_put(&w, json_given(object, "tools"));
+	}
+	return api_render_end(&w, end, out, e);
 }

@@ -43,10 +43,10 @@ static bool add_stop(struct gen_request *req, const struct json *v, const char *
 	return true;
 }
 
-static bool parse_stop(
-	const struct json *object, struct gen_request *req, struct api_error *e)
+bool api_gen_stop(const struct json *object, const char *name, struct gen_request *req,
+	struct api_error *e)
 {
-	const struct json *v = json_given(object, "stop");
+	const struct json *v = json_given(object, name);
 	char param[32];
 	size_t i = 0;
 
@@ -54,29 +54,27 @@ static bool parse_stop(
 	if (v == NULL)
 		return true;
 	if (!json_is(v, JSON_ARRAY))
-		return add_stop(req, v, "stop", e);
+		return add_stop(req, v, name, e);
 	if (json_count(v) > STOP_STRINGS_MAX) {
-		api_error_set(e, 400, "invalid_value", "stop",
-			"stop holds %u strings; at most %u are allowed.", json_count(v),
-			STOP_STRINGS_MAX);
+		api_error_set(e, 400, "invalid_value", name,
+			"%s holds %u strings; at most %u are allowed.", name,
+			json_count(v), STOP_STRINGS_MAX);
 		return false;
 	}
 	json_each(item, v)
 	{
-		snprintf(param, sizeof(param), "stop[%zu]", i++);
+		snprintf(param, sizeof(param), "%s[%zu]", name, i++);
 		if (!add_stop(req, item, param, e))
 			return false;
 	}
 	return true;
 }
 
-static bool parse_stream(
+static bool parse_stream_options(
 	const struct json *object, struct gen_request *req, struct api_error *e)
 {
 	const struct json *options = json_given(object, "stream_options");
 
-	if (!api_json_bool(object, "stream", &req->stream, NULL, e))
-		return false;
 	if (options == NULL)
 		return true;
 	if (!json_is(options, JSON_OBJECT))
@@ -96,22 +94,11 @@ static bool parse_limits(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e)
 {
 	const struct api_int_range *range = &api_max_tokens_range;
-	int64_t tokens = 0, top_k = 0, seed = 0;
 
 	if (where == API_IN_COMPLETION && json_is(json_given(object, "echo"), JSON_TRUE))
 		range = &with_echo;
-	if (!api_json_int(
-		    object, "max_tokens", range, &tokens, &req->has_max_tokens, e) ||
-		!api_json_int(object, "max_completion_tokens", range, &tokens,
-			&req->has_max_tokens, e) ||
-		!api_json_int(
-			object, "top_k", &api_top_k_range, &top_k, &req->has_top_k, e) ||
-		!api_json_int(object, "seed", &api_any_range, &seed, &req->has_seed, e))
-		return false;
-	req->max_tokens = (uint64_t)tokens;
-	req->draw.top_k = top_k > 0 ? (uint64_t)top_k : 0;
-	req->draw.seed = (uint64_t)seed;
-	return true;
+	return api_gen_length(object, "max_tokens", range, req, e) &&
+	       api_gen_length(object, "max_completion_tokens", range, req, e);
 }
 
 static bool parse_truncate(
@@ -154,18 +141,46 @@ static bool parse_text_form(
 	return true;
 }
 
+bool api_gen_length(const struct json *object, const char *name,
+	const struct api_int_range *range, struct gen_request *req, struct api_error *e)
+{
+	int64_t tokens = (int64_t)req->max_tokens;
+
+	if (!api_json_int(object, name, range, &tokens, &req->has_max_tokens, e))
+		return false;
+	req->max_tokens = (uint64_t)tokens;
+	return true;
+}
+
+bool api_gen_common(const struct json *object, enum api_where where,
+	struct gen_request *req, struct api_error *e)
+{
+	int64_t top_k = 0, seed = 0;
+
+	req->n = 1;
+	if (!api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) ||
+		!api_json_name(object, "model", &req->model, e) ||
+		!api_json_int(
+			object, "top_k", &api_top_k_range, &top_k, &req->has_top_k, e) ||
+		!api_json_int(object, "seed", &api_any_range, &seed, &req->has_seed, e) ||
+		!api_fields_numbers(object, where, req, e) ||
+		!api_json_bool(object, "stream", &req->stream, NULL, e))
+		return false;
+	req->draw.top_k = top_k > 0 ? (uint64_t)top_k : 0;
+	req->draw.seed = (uint64_t)seed;
+	return true;
+}
+
 /* Everything but messages and prompt. */
 static bool parse_common(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e)
 {
-	return api_fields_check(object, where, req->ignored, sizeof(req->ignored), e) &&
-	       api_json_name(object, "model", &req->model, e) &&
+	return api_gen_common(object, where, req, e) &&
 	       parse_limits(object, where, req, e) &&
-	       api_fields_numbers(object, where, req, e) &&
 	       api_json_bool(object, "ignore_eos", &req->ignore_eos, NULL, e) &&
-	       parse_stream(object, req, e) && parse_stop(object, req, e) &&
-	       parse_truncate(object, req, e) && parse_text_form(object, req, e) &&
-	       api_draw_parse(object, where, req, e);
+	       parse_stream_options(object, req, e) &&
+	       api_gen_stop(object, "stop", req, e) && parse_truncate(object, req, e) &&
+	       parse_text_form(object, req, e) && api_draw_parse(object, where, req, e);
 }
 
 static bool parse_text_prompt(const struct json *v, const char *param,
@@ -297,8 +312,6 @@ bool api_parse_chat(struct gen_request *req, struct sink *body,
 	if (ok) {
 		req->render = render.text;
 		req->render_len = render.len;
-		req->has_thinking = render.has_thinking;
-		req->thinking = render.thinking;
 	} else {
 		gen_request_release(req);
 	}

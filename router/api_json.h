@@ -63,6 +63,16 @@ enum api_where { API_IN_CHAT = 1, API_IN_COMPLETION = 2 };
 MUST_CHECK bool api_fields_check(const struct json *object, enum api_where where,
 	char *ignored, size_t ignored_bytes, struct api_error *e);
 
+/* What all dialects read alike (api_gen.c): known members, model, numbers, top_k, seed
+ * and stream; one choice. Behind it the length under its name, and strings that end it.
+ */
+MUST_CHECK bool api_gen_common(const struct json *object, enum api_where where,
+	struct gen_request *req, struct api_error *e);
+MUST_CHECK bool api_gen_length(const struct json *object, const char *name,
+	const struct api_int_range *range, struct gen_request *req, struct api_error *e);
+MUST_CHECK bool api_gen_stop(const struct json *object, const char *name,
+	struct gen_request *req, struct api_error *e);
+
 /* The members that change how tokens are drawn and what is told of them (api_draw.c);
  * after stream, and after max_tokens. */
 MUST_CHECK bool api_draw_parse(const struct json *object, enum api_where where,
@@ -72,7 +82,6 @@ MUST_CHECK bool api_draw_parse(const struct json *object, enum api_where where,
 struct api_render {
 	char *text;
 	size_t len;
-	bool has_thinking, thinking;
 };
 /* How the prompt ends: after its last message, in a new message of the assistant, or
  * inside of its last message. */
@@ -81,6 +90,13 @@ MUST_CHECK bool api_chat_end(
 	const struct json *object, enum api_prompt_end *end, struct api_error *e);
 MUST_CHECK bool api_chat_render(const struct json *object,
 	const struct api_options *options, enum api_prompt_end end,
+	struct api_render *out, struct api_error *e);
+
+/* The parts of such an object, for whoever writes its messages by himself: `w` stands in
+ * it. begin opens it and its list of messages; end closes it and takes the text out of
+ * the sink, which is empty in either case. */
+void api_render_begin(struct json_out *w, struct sink *text);
+MUST_CHECK bool api_render_end(struct json_out *w, enum api_prompt_end end,
 	struct api_render *out, struct api_error *e);
 
 /* One message in the form that templates expect (api_message.c). */

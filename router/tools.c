@@ -149,14 +149,24 @@ static unsigned types_in(
 
 /* ---- the list ---- */
 
-static const struct json *function_of(const struct json *tool)
+static const struct tools_form chat_form = {"function", "parameters", true};
+
+static const struct json *function_of(
+	const struct json *tool, const struct tools_form *form)
 {
-	return json_given(tool, "function");
+	return form->inside != NULL ? json_given(tool, form->inside) : tool;
 }
 
-static const struct json *properties_of(const struct json *tool)
+static const struct json *schema_of(
+	const struct json *tool, const struct tools_form *form)
 {
-	return json_given(json_given(function_of(tool), "parameters"), "properties");
+	return json_given(function_of(tool, form), form->schema);
+}
+
+static const struct json *properties_of(
+	const struct json *tool, const struct tools_form *form)
+{
+	return json_given(schema_of(tool, form), "properties");
 }
 
 static bool is_name(const struct json *v)
@@ -171,43 +181,69 @@ static bool is_name(const struct json *v)
 	return true;
 }
 
-static bool check_tool(const struct json *tool, size_t i, struct api_error *e)
+#define BASE_BYTES 64u
+
+/* Where its name and schema stand. */
+static void name_tool(char base[BASE_BYTES], size_t i, const struct tools_form *form)
 {
-	static const struct {
+	bool wrapped = form->inside != NULL;
+
+	snprintf(base, BASE_BYTES, "tools[%zu]%s%s", i, wrapped ? "." : "",
+		wrapped ? form->inside : "");
+}
+
+static bool check_type(const struct json *tool, size_t i, const struct tools_form *form,
+	struct api_error *e)
+{
+	const struct json *type = json_given(tool, "type");
+	char at[96];
+
+	if (form->typed ? json_equals(type, "function")
+			: type == NULL || json_equals(type, "custom"))
+		return true;
+	snprintf(at, sizeof(at), "tools[%zu].type", i);
+	return api_json_refuse(e, at, json_member(tool, "type"),
+		form->typed ? "\"function\"" : "absent or \"custom\"");
+}
+
+static bool check_tool(const struct json *tool, size_t i, const struct tools_form *form,
+	struct api_error *e)
+{
+	const struct json *function = function_of(tool, form);
+	const struct json *properties = properties_of(tool, form);
+	const struct {
 		const char *name, *want;
 		enum json_kind kind;
 	} members[] = {
 		{"description", "a string", JSON_STRING},
-		{"parameters", "a JSON schema (an object)", JSON_OBJECT},
+		{form->schema, "a JSON schema (an object)", JSON_OBJECT},
 	};
-	const struct json *function = function_of(tool);
-	const struct json *properties = properties_of(tool);
-	char at[96];
+	char base[BASE_BYTES], at[128];
 
-	snprintf(at, sizeof(at), "tools[%zu].type", i);
-	if (!json_equals(json_member(tool, "type"), "function"))
-		return api_json_refuse(e, at, json_member(tool, "type"), "\"function\"");
-	snprintf(at, sizeof(at), "tools[%zu].function", i);
+	name_tool(base, i, form);
+	if (!check_type(tool, i, form, e))
+		return false;
 	if (!json_is(function, JSON_OBJECT))
-		return api_json_refuse(e, at, function, "an object");
-	snprintf(at, sizeof(at), "tools[%zu].function.name", i);
+		return api_json_refuse(e, base, function, "an object");
+	snprintf(at, sizeof(at), "%s.name", base);
 	if (!is_name(json_member(function, "name")))
 		return api_json_refuse(e, at, json_member(function, "name"),
 			"1 to 64 letters, digits, _, - and .");
 	for (size_t k = 0; k < COUNT(members); k++) {
 		const struct json *v = json_given(function, members[k].name);
 
-		snprintf(at, sizeof(at), "tools[%zu].function.%s", i, members[k].name);
+		snprintf(at, sizeof(at), "%s.%s", base, members[k].name);
 		if (v != NULL && !json_is(v, members[k].kind))
 			return api_json_refuse(e, at, v, members[k].want);
 	}
-	snprintf(at, sizeof(at), "tools[%zu].function.parameters.properties", i);
+	snprintf(at, sizeof(at), "%s.%s.properties", base, form->schema);
 	if (properties != NULL && !json_is(properties, JSON_OBJECT))
 		return api_json_refuse(e, at, properties, "an object");
 	return true;
 }
 
-static bool check_list(const struct json *list, struct api_error *e)
+static bool check_list(
+	const struct json *list, const struct tools_form *form, struct api_error *e)
 {
 	size_t i = 0;
 
@@ -219,18 +255,19 @@ static bool check_list(const struct json *list, struct api_error *e)
 			json_count(list), TOOLS_MAX);
 		return false;
 	}
-	json_each(tool, list) if (!check_tool(tool, i++, e)) return false;
+	json_each(tool, list) if (!check_tool(tool, i++, form, e)) return false;
 	return true;
 }
 
-static bool make_room(struct tool_set *set, const struct json *list)
+static bool make_room(
+	struct tool_set *set, const struct json *list, const struct tools_form *form)
 {
 	size_t n_params = 0, name_bytes = 0;
 
 	json_each(tool, list)
 	{
-		n_params += json_count(properties_of(tool));
-		json_each_member(name, properties_of(tool)) name_bytes +=
+		n_params += json_count(properties_of(tool, form));
+		json_each_member(name, properties_of(tool, form)) name_bytes +=
 			json_bytes(name).len;
 	}
 	set->tools = mem_take(json_count(list), sizeof(*set->tools));
@@ -239,27 +276,29 @@ static bool make_room(struct tool_set *set, const struct json *list)
 	return set->tools != NULL && set->params != NULL && set->names != NULL;
 }
 
-static bool fill(struct tool_set *set, const struct json *list, struct api_error *e)
+static bool fill(struct tool_set *set, const struct json *list,
+	const struct tools_form *form, struct api_error *e)
 {
 	char *names = set->names;
 
 	json_each(tool, list)
 	{
-		const struct json *function = function_of(tool);
-		const struct json *root = json_given(function, "parameters");
+		const struct json *function = function_of(tool, form);
+		const struct json *root = schema_of(tool, form);
 		struct bytes name = json_bytes(json_member(function, "name"));
 		struct tool *t = &set->tools[set->n];
 
 		if (tools_find(set, name) != NULL) {
-			char at[96];
+			char base[BASE_BYTES], at[96];
 
-			snprintf(at, sizeof(at), "tools[%u].function.name", set->n);
+			name_tool(base, set->n, form);
+			snprintf(at, sizeof(at), "%s.name", base);
 			return api_json_refuse(e, at, json_member(function, "name"),
 				"unlike all names before it");
 		}
 		*t = (struct tool){.first = set->n_params};
 		memcpy(t->name, name.at, name.len);
-		json_each_member(param, properties_of(tool))
+		json_each_member(param, properties_of(tool, form))
 		{
 			struct bytes p = json_bytes(param);
 			unsigned types = types_in(param + 1, root, SCHEMA_DEPTH);
@@ -275,6 +314,44 @@ static bool fill(struct tool_set *set, const struct json *list, struct api_error
 		set->n++;
 	}
 	return true;
+}
+
+bool tools_declare(const struct json *list, const struct tools_form *form, bool offered,
+	struct tool_set *set, struct api_error *e)
+{
+	*set = (struct tool_set){0};
+	if (list != NULL && !check_list(list, form, e))
+		return false;
+	if (!offered || json_count(list) == 0)
+		return true;
+	return make_room(set, list, form) ? fill(set, list, form, e)
+					  : api_json_no_memory(e);
+}
+
+void tools_put(struct json_out *w, const struct json *list, const struct tools_form *form)
+{
+	json_open(w, '[');
+	json_each(tool, list)
+	{
+		const struct json *function = function_of(tool, form);
+
+		json_open(w, '{');
+		json_add_text(w, "type", "function");
+		json_name(w, "function");
+		json_open(w, '{');
+		json_add_bytes(w, "name", json_bytes(json_member(function, "name")));
+		if (json_given(function, "description") != NULL) {
+			json_name(w, "description");
+			json_put(w, json_given(function, "description"));
+		}
+		if (schema_of(tool, form) != NULL) {
+			json_name(w, chat_form.schema);
+			json_put(w, schema_of(tool, form));
+		}
+		json_close(w);
+		json_close(w);
+	}
+	json_close(w);
 }
 
 bool tools_are_offered(const struct json *object)
@@ -304,14 +381,11 @@ bool tools_parse(const struct json *object, struct tool_set *set, struct api_err
 	const struct json *list = json_given(object, "tools");
 	bool parallel = true;
 
-	*set = (struct tool_set){0};
-	if (list != NULL && !check_list(list, e))
+	if (!tools_declare(list, &chat_form, tools_are_offered(object), set, e))
 		return false;
 	if (!check_choice(json_given(object, "tool_choice"), e) ||
 		!api_json_bool(object, "parallel_tool_calls", &parallel, NULL, e))
 		return false;
 	set->one_call = !parallel;
-	if (!tools_are_offered(object))
-		return true;
-	return make_room(set, list) ? fill(set, list, e) : api_json_no_memory(e);
+	return true;
 }

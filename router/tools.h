@@ -38,10 +38,25 @@ struct tool_set {
 	bool one_call; /* parallel_tool_calls is false */
 };
 
-/* tools.c: tools, tool_choice and parallel_tool_calls of a request. *set is empty when
- * the answer is not to hold calls: no tools, or tool_choice "none". Released by
- * tools_release in either case. */
+/* How a dialect writes a tool. */
+struct tools_form {
+	const char *inside; /* the member that holds name, description and schema; NULL:
+			       they stand in the tool */
+	const char *schema; /* the member with the parameters' schema */
+	bool typed;         /* has "type": "function"; else none, null or "custom" */
+};
+
+/* tools.c: a list of tools, absent or checked. Into *set if calls of them are to be read
+ * out of the answer; else it is empty. Released by tools_release in either case. */
 struct json;
+struct json_out;
+MUST_CHECK bool tools_declare(const struct json *list, const struct tools_form *form,
+	bool offered, struct tool_set *set, struct api_error *e);
+/* The list as templates know it, which is the form of chat. */
+void tools_put(
+	struct json_out *w, const struct json *list, const struct tools_form *form);
+/* tools, tool_choice and parallel_tool_calls of chat. *set is empty when the answer is
+ * not to hold calls: no tools, or tool_choice "none". */
 MUST_CHECK bool tools_parse(
 	const struct json *object, struct tool_set *set, struct api_error *e);
 /* Whether the prompt is to name them. */

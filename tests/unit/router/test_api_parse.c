@@ -23,8 +23,8 @@ static void describe(const struct gen_request *q, char *out, size_t max)
 		SAY("min=%g ", q->draw.min_p);
 	if (q->has_seed)
 		SAY("seed=%lld ", (long long)q->draw.seed);
-	if (q->has_thinking)
-		SAY("think=%d ", q->thinking);
+	if (q->render != NULL && strstr(q->render, "\"enable_thinking\":") != NULL)
+		SAY("think=%d ", strstr(q->render, "\"enable_thinking\":true") != NULL);
 	if (q->stream)
 		SAY("stream ");
 	if (q->include_usage)

@@ -99,6 +99,10 @@ struct gen_request {
 	bool echo;              /* completions: the prompt comes first */
 	struct tool_set *tools; /* chat: what the answer may call; may be empty */
 
+	/* JSON object of members that the answer says again; NULL: none. */
+	char *mirror;
+	size_t mirror_len;
+
 	/* Names of members that were accepted and ignored, "," between; cut at the end
 	 * of the array. For one log line per name set, not for the client. */
 	char ignored[256];
@@ -117,12 +121,16 @@ MUST_CHECK bool api_parse_chat(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e);
 MUST_CHECK bool api_parse_completion(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e);
+MUST_CHECK bool api_parse_messages(struct gen_request *req, struct sink *body,
+	const struct api_options *options, struct api_error *e);
+MUST_CHECK bool api_parse_responses(struct gen_request *req, struct sink *body,
+	const struct api_options *options, struct api_error *e);
 /* Releases what it owns and zeroes it; a zeroed request is allowed. */
 void gen_request_release(struct gen_request *req);
 
-/* /tokenize, in vLLM's shape ({prompt | messages, ...}) or llama.cpp's ({content, ...}).
- */
-enum tok_shape { TOK_SHAPE_VLLM, TOK_SHAPE_LLAMA };
+/* /tokenize, in vLLM's shape ({prompt | messages, ...}) or llama.cpp's ({content, ...});
+ * Anthropic's count_tokens. */
+enum tok_shape { TOK_SHAPE_VLLM, TOK_SHAPE_LLAMA, TOK_SHAPE_COUNT };
 
 struct tok_request {
 	enum tok_shape shape;
@@ -136,6 +144,9 @@ struct tok_request {
 };
 
 MUST_CHECK bool api_parse_tokenize(struct tok_request *req, struct sink *body,
+	const struct api_options *options, struct api_error *e);
+/* What api_parse_messages takes, max_tokens absent or not. */
+MUST_CHECK bool api_parse_count(struct tok_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e);
 void tok_request_release(struct tok_request *req);
 

@@ -79,6 +79,18 @@ static bool put_merged_system(struct json_out *w, const struct json *list,
 	return ok;
 }
 
+bool api_message_count(const struct json *list, const char *name, struct api_error *e)
+{
+	if (!json_is(list, JSON_ARRAY) || json_count(list) == 0)
+		return api_json_refuse(e, name, list, "a non-empty list of messages");
+	if (json_count(list) <= API_MESSAGES_MAX)
+		return true;
+	api_error_set(e, 400, "invalid_value", name,
+		"%s holds %u entries; at most %u are allowed.", name, json_count(list),
+		API_MESSAGES_MAX);
+	return false;
+}
+
 static bool put_messages(struct json_out *w, const struct json *object,
 	const struct api_options *options, struct api_error *e)
 {
@@ -86,15 +98,8 @@ static bool put_messages(struct json_out *w, const struct json *object,
 	struct api_message m = {.options = options};
 	bool merge;
 
-	if (!json_is(list, JSON_ARRAY) || json_count(list) == 0)
-		return api_json_refuse(
-			e, "messages", list, "a non-empty list of messages");
-	if (json_count(list) > API_MESSAGES_MAX) {
-		api_error_set(e, 400, "invalid_value", "messages",
-			"messages holds %u entries; at most %u are allowed.",
-			json_count(list), API_MESSAGES_MAX);
+	if (!api_message_count(list, "messages", e))
 		return false;
-	}
 	merge = !options->strict_template && needs_merge(list);
 	if (merge && !put_merged_system(w, list, options, e))
 		return false;
@@ -109,13 +114,13 @@ static bool put_messages(struct json_out *w, const struct json *object,
 	return true;
 }
 
-static bool check_effort(const struct json *effort, struct api_error *e)
+bool api_effort_check(const struct json *effort, const char *param, struct api_error *e)
 {
 	for (size_t i = 0; i < COUNT(efforts); i++)
 		if (json_equals(effort, efforts[i]))
 			return true;
 	return effort == NULL ||
-	       api_json_refuse(e, "reasoning_effort", effort,
+	       api_json_refuse(e, param, effort,
 		       "one of none, minimal, low, medium, high, xhigh, max");
 }
 
@@ -146,7 +151,7 @@ static bool put_kwargs(struct json_out *w, const struct json *object, struct api
 
 	if (given != NULL && !json_is(given, JSON_OBJECT))
 		return api_json_refuse(e, "chat_template_kwargs", given, "an object");
-	if (!check_reserved(given, e) || !check_effort(effort, e))
+	if (!check_reserved(given, e) || !api_effort_check(effort, "reasoning_effort", e))
 		return false;
 	if (thinking != NULL && !json_is_bool(thinking))
 		return api_json_refuse(e, "chat_template_kwargs.enable_thinking",

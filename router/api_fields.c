@@ -85,6 +85,27 @@ static bool is_text_format(const struct json *v)
 	return json_equals(json_member(v, "type"), "text");
 }
 
+/* Of responses: the format, and a verbosity of which nothing depends here. */
+static bool is_text_config(const struct json *v)
+{
+	const struct json *format = json_given(v, "format");
+
+	return json_is(v, JSON_OBJECT) && (format == NULL || is_text_format(format));
+}
+
+/* Whoever keeps encrypted thoughts for the next request gets them as text. */
+static bool is_plain_list(const struct json *v)
+{
+	json_each(item,
+		v) if (!json_equals(item, "reasoning.encrypted_content")) return false;
+	return json_is(v, JSON_ARRAY);
+}
+
+static bool is_disabled(const struct json *v)
+{
+	return json_equals(v, "disabled");
+}
+
 static bool is_text_alone(const struct json *v)
 {
 	return json_is(v, JSON_ARRAY) && json_count(v) == 1 &&
@@ -111,10 +132,13 @@ static bool never(const struct json *v)
 
 #define C API_IN_CHAT
 #define P API_IN_COMPLETION
+#define M API_IN_MESSAGES
+#define R API_IN_RESPONSES
 #define O FROM_OPENAI
 #define V FROM_VLLM
 #define G FROM_SGLANG
 #define L FROM_LLAMA
+#define A FROM_ANTHROPIC
 
 #define ROW(member, in, of) .name = (member), .where = (in), .from = (of)
 #define INT(member, in, of, range)                                                       \
@@ -148,44 +172,67 @@ static bool never(const struct json *v)
 #define STRING  "\"type\":\"string\""
 #define OBJECT  "\"type\":\"object\""
 #define IDS     "\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}"
+#define TEXT_OR_BLOCKS                                                                   \
+	"\"anyOf\":[{" STRING "},{\"type\":\"array\",\"items\":{" OBJECT                 \
+	",\"required\":[\"type\"]}}]"
 #define STRINGS "\"type\":\"array\",\"items\":{" STRING ",\"minLength\":1}"
 
 // clang-format off
 static const struct api_field fields[] = {
 	/* input */
-	DONE("model", C | P, O | V | G | L, STRING),
+	DONE("model", C | P | M | R, O | V | G | L | A, STRING),
 	DONE("messages", C, O | V | G | L, "\"type\":\"array\",\"minItems\":1,\"items\":{" OBJECT
 		",\"required\":[\"role\",\"content\"],\"properties\":{\"role\":{\"enum\":[\"system\","
 		"\"developer\",\"user\",\"assistant\",\"tool\"]},\"content\":{\"anyOf\":[{" STRING "},"
 		"{\"type\":\"array\",\"items\":{" OBJECT ",\"required\":[\"type\",\"text\"],\"properties\":{"
 		"\"type\":{\"const\":\"text\"},\"text\":{" STRING "}}}}]}}}"),
+	DONE("messages", M, A, "\"type\":\"array\",\"minItems\":1,\"items\":{" OBJECT
+		",\"required\":[\"role\",\"content\"],\"properties\":{\"role\":{\"enum\":[\"user\","
+		"\"assistant\"]},\"content\":{\"anyOf\":[{" STRING "},{\"type\":\"array\",\"items\":{"
+		OBJECT ",\"required\":[\"type\"]}}]}}}"),
+	DONE("input", R, O, "\"anyOf\":[{" STRING "},{\"type\":\"array\",\"minItems\":1,\"items\":{" OBJECT "}}]"),
+	DONE("instructions", R, O, STRING),
+	DONE("reasoning", R, O, OBJECT ",\"properties\":{\"effort\":{\"enum\":[\"none\",\"minimal\","
+		"\"low\",\"medium\",\"high\",\"xhigh\",\"max\",null]},\"summary\":{\"enum\":[\"auto\",null]}}"),
+	DONE("system", M, A, TEXT_OR_BLOCKS),
+	DONE("thinking", M, A, OBJECT ",\"required\":[\"type\"],\"properties\":{\"type\":{\"enum\":["
+		"\"enabled\",\"adaptive\",\"disabled\"]},\"budget_tokens\":{\"type\":\"integer\","
+		"\"minimum\":1},\"display\":{\"enum\":[\"summarized\",\"omitted\"]}}"),
 	DONE("prompt", P, O | V | G | L, "\"anyOf\":[{" STRING ",\"minLength\":1},{" STRINGS
 		",\"minItems\":1},{" IDS ",\"minItems\":1},{\"type\":\"array\",\"minItems\":1,"
 		"\"items\":{" IDS ",\"minItems\":1}}]"),
 	DONE("echo", P, O | V | G, BOOLEAN),
 	DONE("chat_template_kwargs", C, V | G | L, OBJECT),
 	DONE("tools", C, O | V | G | L, "\"type\":\"array\",\"maxItems\":512,\"items\":{" OBJECT "}"),
-	DONE("tool_choice", C, O | V | G | L, "\"enum\":[\"none\",\"auto\"]"),
-	DONE("parallel_tool_calls", C, O | V | G | L, BOOLEAN),
+	DONE("tools", R, O, "\"type\":\"array\",\"maxItems\":512,\"items\":{" OBJECT
+		",\"required\":[\"type\",\"name\"]}"),
+	DONE("tools", M, A, "\"type\":\"array\",\"maxItems\":512,\"items\":{" OBJECT
+		",\"required\":[\"name\",\"input_schema\"]}"),
+	DONE("tool_choice", M, A, OBJECT ",\"required\":[\"type\"],\"properties\":{\"type\":{\"enum\":["
+		"\"auto\",\"none\"]},\"disable_parallel_tool_use\":{" BOOLEAN "}}"),
+	DONE("tool_choice", C | R, O | V | G | L, "\"enum\":[\"none\",\"auto\"]"),
+	DONE("parallel_tool_calls", C | R, O | V | G | L, BOOLEAN),
 	DONE("reasoning_effort", C, O | V | G, "\"enum\":[\"none\",\"minimal\",\"low\",\"medium\","
 		"\"high\",\"xhigh\",\"max\"]"),
 	DONE("add_generation_prompt", C, V, BOOLEAN),
 	DONE("continue_final_message", C, V | G, BOOLEAN),
 	INT("truncate_prompt_tokens", C | P, V, api_truncate_range),
 	/* length */
-	INT("max_tokens", C | P, O | V | G | L, api_max_tokens_range),
+	INT("max_tokens", C | P | M, O | V | G | L | A, api_max_tokens_range),
 	INT("max_completion_tokens", C | P, O | V | G | L, api_max_tokens_range),
+	INT("max_output_tokens", R, O, api_max_tokens_range),
 	INT("min_tokens", C | P, V | G, api_min_tokens_range),
 	DONE("stop", C | P, O | V | G | L, "\"anyOf\":[{" STRING ",\"minLength\":1},{" STRINGS
 		",\"maxItems\":16}]"),
+	DONE("stop_sequences", M, A, STRINGS ",\"maxItems\":16"),
 	DONE("stop_token_ids", C | P, V | G, IDS ",\"maxItems\":48"),
 	DONE("include_stop_str_in_output", C | P, V, BOOLEAN),
 	DONE("no_stop_trim", C | P, G, BOOLEAN),
 	DONE("ignore_eos", C | P, V | G | L, BOOLEAN),
 	/* sampling */
-	NUM("temperature", C | P, O | V | G | L, temperature_range, temperature, HAS(temperature)),
-	NUM("top_p", C | P, O | V | G | L, top_p_range, top_p, HAS(top_p)),
-	INT("top_k", C | P, V | G | L, api_top_k_range),
+	NUM("temperature", C | P | M | R, O | V | G | L | A, temperature_range, temperature, HAS(temperature)),
+	NUM("top_p", C | P | M | R, O | V | G | L | A, top_p_range, top_p, HAS(top_p)),
+	INT("top_k", C | P | M, V | G | L | A, api_top_k_range),
 	NUM("min_p", C | P, V | G | L, min_p_range, min_p, HAS(min_p)),
 	INT("seed", C | P, O | V | G | L, api_any_range),
 	NUM("presence_penalty", C | P, O | V | G | L, penalty_range, presence, HAS(presence)),
@@ -197,7 +244,7 @@ static const struct api_field fields[] = {
 	INT("n", C | P, O | V | G | L, api_choices_range),
 	INT("best_of", P, O | G, api_choices_range),
 	/* output */
-	DONE("stream", C | P, O | V | G | L, BOOLEAN),
+	DONE("stream", C | P | M | R, O | V | G | L | A, BOOLEAN),
 	DONE("stream_options", C | P, O | V | G, OBJECT ",\"properties\":{\"include_usage\":{" BOOLEAN
 		"},\"continuous_usage_stats\":{" BOOLEAN "}}"),
 	DONE("logprobs", C, O | V | G | L, BOOLEAN),
@@ -227,6 +274,21 @@ static const struct api_field fields[] = {
 	NEVER("json_schema", C | P, G | L),
 	ONLY("grammar", C | P, L, is_empty, "empty"),
 	ONLY("allowed_token_ids", C | P, V, is_empty, "empty"),
+	ONLY("output_config", M, A, is_empty, "empty"),
+	ONLY("output_format", M, A, is_empty, "empty"),
+	/* What a server would do beside answering. */
+	NEVER("previous_response_id", R, O),
+	NEVER("conversation", R, O),
+	NEVER("prompt", R, O),
+	ONLY("background", R, O, is_false, "false"),
+	ONLY("store", R, O, is_false, "false"),
+	ONLY("container", M, A, is_empty, "empty"),
+	ONLY("context_management", M | R, O | A, is_empty, "empty"),
+	ONLY("mcp_servers", M, A, is_empty, "empty"),
+	ONLY("text", R, O, is_text_config, "a format of type text"),
+	ONLY("truncation", R, O, is_disabled, "disabled"),
+	ONLY("include", R, O, is_plain_list, "empty, [\"reasoning.encrypted_content\"]: reasoning is text"),
+	ONLY("top_logprobs", R, O, is_zero, "0"),
 	/* Input of other kinds, and what a template or a model would be given. */
 	NEVER("chat_template", C, V),
 	ONLY("documents", C, V, is_empty, "empty"),
@@ -293,13 +355,17 @@ static const struct api_field fields[] = {
 	ONLY("verbose", C | P, L, is_false, "false"),
 
 	/* Nothing of an answer depends on them here. */
-	IGNORED("user", C | P, O | V | G),
-	IGNORED("metadata", C | P, O),
+	IGNORED("user", C | P | R, O | V | G),
+	IGNORED("metadata", C | P | M | R, O | A),
 	IGNORED("store", C, O),
-	IGNORED("service_tier", C | P, O),
-	IGNORED("prompt_cache_key", C, O),
-	IGNORED("prompt_cache_retention", C, O),
-	IGNORED("safety_identifier", C, O),
+	IGNORED("service_tier", C | P | M | R, O | A),
+	IGNORED("cache_control", M, A),
+	IGNORED("inference_geo", M, A),
+	IGNORED("prompt_cache_key", C | R, O),
+	IGNORED("prompt_cache_retention", C | R, O),
+	IGNORED("max_tool_calls", R, O),
+	IGNORED("stream_options", R, O),
+	IGNORED("safety_identifier", C | R, O),
 	IGNORED("verbosity", C, O),
 	IGNORED("prediction", C, O),
 	IGNORED("request_id", C | P, V),
@@ -365,6 +431,25 @@ static void note_ignored(char *list, size_t list_bytes, struct bytes name)
 	list[used] = 0;
 }
 
+/* Dialects in which a member that another one acts on is no word without a meaning: it
+ * asks for something that would be left out. */
+static bool is_of_another(const struct json *name, enum api_where where)
+{
+	if (!(where & (API_IN_MESSAGES | API_IN_RESPONSES)))
+		return false;
+	for (size_t i = 0; i < COUNT(fields); i++)
+		if (fields[i].fate != FIELD_IGNORED && json_equals(name, fields[i].name))
+			return true;
+	return false;
+}
+
+static bool refuse_other(const struct json *name, struct api_error *e)
+{
+	api_error_set(e, 400, "unsupported_parameter", json_text(name),
+		"%s is no member of requests to this path.", json_text(name));
+	return false;
+}
+
 static bool refuse(const struct api_field *f, struct api_error *e)
 {
 	if (f->only == NULL)
@@ -387,6 +472,8 @@ bool api_fields_check(const struct json *object, enum api_where where, char *ign
 
 		if (json_is(value, JSON_NULL) || (f != NULL && f->fate == FIELD_DONE))
 			continue;
+		if (f == NULL && is_of_another(name, where))
+			return refuse_other(name, e);
 		if (f == NULL || f->fate == FIELD_IGNORED)
 			note_ignored(ignored, ignored_bytes, json_bytes(name));
 		else if (!f->harmless(value))

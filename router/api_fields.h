@@ -10,6 +10,7 @@ enum api_origin {
 	FROM_VLLM = 2,
 	FROM_SGLANG = 4,
 	FROM_LLAMA = 8, /* llama.cpp's server */
+	FROM_ANTHROPIC = 16,
 };
 
 enum api_fate {

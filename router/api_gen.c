@@ -24,6 +24,7 @@ void gen_request_release(struct gen_request *req)
 	mem_give(req->stop_token_ids);
 	mem_give(req->bias);
 	mem_give(req->bad_words);
+	mem_give(req->mirror);
 	tools_release(req->tools);
 	mem_give(req->tools);
 	*req = (struct gen_request){0};
@@ -292,7 +293,7 @@ static bool take_tools(
 	const struct json *object, struct gen_request *req, struct api_error *e)
 {
 	req->tools = mem_take(1, sizeof(*req->tools));
-	return req->tools != NULL ? tools_parse(object, req->tools, e)
+	return req->tools != NULL ? tools_parse(object, &tools_chat_form, req->tools, e)
 				  : api_json_no_memory(e);
 }
 

@@ -59,7 +59,12 @@ MUST_CHECK bool api_json_ids(const struct json *list, const char *param, uint32_
 /* Whether every member of the object is one that we act on, has a value without
  * effect, or may be ignored (api_fields.c); names of the last sort are appended to
  * ignored. */
-enum api_where { API_IN_CHAT = 1, API_IN_COMPLETION = 2 };
+enum api_where {
+	API_IN_CHAT = 1,
+	API_IN_COMPLETION = 2,
+	API_IN_MESSAGES = 4,
+	API_IN_RESPONSES = 8,
+};
 MUST_CHECK bool api_fields_check(const struct json *object, enum api_where where,
 	char *ignored, size_t ignored_bytes, struct api_error *e);
 
@@ -92,6 +97,9 @@ MUST_CHECK bool api_chat_render(const struct json *object,
 	const struct api_options *options, enum api_prompt_end end,
 	struct api_render *out, struct api_error *e);
 
+/* Whether `name` is a list of a length that is taken, and not empty. */
+MUST_CHECK bool api_message_count(
+	const struct json *list, const char *name, struct api_error *e);
 /* The parts of such an object, for whoever writes its messages by himself: `w` stands in
  * it. begin opens it and its list of messages; end closes it and takes the text out of
  * the sink, which is empty in either case. */
@@ -113,5 +121,23 @@ MUST_CHECK bool api_message_text(
 	const struct api_message *message, struct sink *text, struct api_error *e);
 /* What role templates know it by; NULL: none. */
 const char *api_message_role(const struct json *m);
+/* Texts of a list of parts, which `param` names, behind what is in the sink. */
+MUST_CHECK bool api_parts_join(const struct json *parts, const char *param,
+	struct sink *text, struct api_error *e);
+/* The member "arguments": an object, or the text of one, which `at` names; NULL: empty.
+ */
+MUST_CHECK bool api_arguments_put(struct json_out *w, const struct json *arguments,
+	const char *at, struct api_error *e);
+/* Absent, or a reasoning effort that is known. */
+MUST_CHECK bool api_effort_check(
+	const struct json *effort, const char *param, struct api_error *e);
+
+/* system and messages of Anthropic's form (api_blocks.c), into the list of messages.
+ * *end: an answer goes on where the last message of the assistant stopped. */
+MUST_CHECK bool api_blocks_put(struct json_out *w, const struct json *object,
+	enum api_prompt_end *end, struct api_error *e);
+/* instructions and input of OpenAI's responses (api_items.c), likewise. */
+MUST_CHECK bool api_items_put(struct json_out *w, const struct json *object,
+	const struct api_options *options, struct api_error *e);
 
 #endif

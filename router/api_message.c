@@ -58,7 +58,7 @@ static bool is_text_part(const struct json *type)
 	       json_equals(type, "output_text");
 }
 
-static bool join_parts(const struct json *parts, const char *param, struct sink *text,
+bool api_parts_join(const struct json *parts, const char *param, struct sink *text,
 	struct api_error *e)
 {
 	char at[128], shown[48];
@@ -70,11 +70,11 @@ static bool join_parts(const struct json *parts, const char *param, struct sink 
 		const struct json *t = json_member(part, "text");
 
 		if (!json_is(type, JSON_STRING)) {
-			snprintf(at, sizeof(at), "%s.content[%zu].type", param, i);
+			snprintf(at, sizeof(at), "%s[%zu].type", param, i);
 			return api_json_refuse(e, at, type, "a string");
 		}
 		if (!is_text_part(type)) {
-			snprintf(at, sizeof(at), "%s.content[%zu].type", param, i);
+			snprintf(at, sizeof(at), "%s[%zu].type", param, i);
 			api_error_set(e, 400, "invalid_value", at,
 				"Content parts of type %s are not supported: "
 				"this is a text-only server.",
@@ -82,7 +82,7 @@ static bool join_parts(const struct json *parts, const char *param, struct sink 
 			return false;
 		}
 		if (!json_is(t, JSON_STRING)) {
-			snprintf(at, sizeof(at), "%s.content[%zu].text", param, i);
+			snprintf(at, sizeof(at), "%s[%zu].text", param, i);
 			return api_json_refuse(e, at, t, "a string");
 		}
 		sink_put(text, json_bytes(t).at, json_bytes(t).len);
@@ -103,13 +103,13 @@ bool api_message_text(
 	char param[32], at[64];
 
 	name_message(message, param);
+	snprintf(at, sizeof(at), "%s.content", param);
 	if (json_is(content, JSON_STRING)) {
 		sink_put(text, json_bytes(content).at, json_bytes(content).len);
 	} else if (content != NULL && !json_is(content, JSON_ARRAY)) {
-		snprintf(at, sizeof(at), "%s.content", param);
 		return api_json_refuse(
 			e, at, content, "a string, null or a list of text parts");
-	} else if (!join_parts(content, param, text, e)) {
+	} else if (!api_parts_join(content, at, text, e)) {
 		return false;
 	}
 	return !text->full || api_json_no_memory(e);
@@ -181,15 +181,12 @@ static bool put_parsed(
 }
 
 /* The wire form of arguments is a JSON text; a template needs the object. */
-static bool put_arguments(struct json_out *w, const struct json *function,
-	const char *param, struct api_error *e)
+bool api_arguments_put(struct json_out *w, const struct json *arguments, const char *at,
+	struct api_error *e)
 {
-	const struct json *arguments = json_given(function, "arguments");
 	struct bytes text = json_bytes(arguments);
-	char at[128];
 
 	json_name(w, "arguments");
-	snprintf(at, sizeof(at), "%s.function.arguments", param);
 	if (json_is(arguments, JSON_OBJECT)) {
 		json_put(w, arguments);
 	} else if (arguments == NULL || (text.at != NULL && text.len == 0)) {
@@ -235,7 +232,8 @@ static bool put_call(struct json_out *w, const struct json *call, const char *pa
 	json_name(w, "function");
 	json_open(w, '{');
 	put_others(w, function, "arguments");
-	if (!put_arguments(w, function, param, e))
+	snprintf(at, sizeof(at), "%s.function.arguments", param);
+	if (!api_arguments_put(w, json_given(function, "arguments"), at, e))
 		return false;
 	json_close(w);
 	json_close(w);

@@ -110,7 +110,9 @@ void out_tokens(struct sink *out, enum tok_shape shape, const uint32_t *ids, siz
 
 	json_out_init(&w, out);
 	json_open(&w, '{');
-	if (shape == TOK_SHAPE_VLLM) {
+	if (shape == TOK_SHAPE_COUNT) {
+		json_add_u64(&w, "input_tokens", n);
+	} else if (shape == TOK_SHAPE_VLLM) {
 		json_add_u64(&w, "count", n);
 		json_add_u64(&w, "max_model_len", len_max);
 		put_ids(&w, ids, n);

@@ -23,7 +23,11 @@ struct out_stream {
 	uint64_t n_events;   /* numbered ones so far */
 	uint32_t n_blocks;   /* that have begun */
 	bool open;           /* the last of them has not ended */
-	enum part_kind kind; /* of the open one: the part that began it */
+	enum part_kind kind; /* of the last one: the part that began it */
+	/* For dialects that say at the end of a block, and of all, what they said. */
+	struct sink text, items; /* of the open block; JSON of those that have ended */
+	char call_id[OUT_CALL_ID_BYTES]; /* of an open call, with its name */
+	struct bytes call_name;
 };
 
 /* Equal in all chunks of an answer, but for the usage, the stream and what is of a
@@ -39,6 +43,7 @@ struct out_head {
 	/* JSON, of the choice of this chunk (out_logprobs.h); at = NULL: null. */
 	struct bytes logprobs;
 	struct out_ids ids;        /* of the choice of this chunk */
+	struct bytes mirror;       /* JSON object: of the request (gen_request.mirror) */
 	struct out_stream *stream; /* NULL in a whole answer */
 };
 
@@ -95,7 +100,8 @@ struct out_model {
 void out_model(struct sink *out, const struct out_model *m);
 void out_models(struct sink *out, const struct out_model *models, size_t n);
 
-/* /tokenize. pieces: n texts (raw bytes of tokens, need not be UTF-8), NULL: not asked.
+/* /tokenize and count_tokens. pieces: n texts (raw bytes of tokens, need not be UTF-8),
+ * NULL: not asked.
  */
 void out_tokens(struct sink *out, enum tok_shape shape, const uint32_t *ids, size_t n,
 	const struct bytes *pieces, uint64_t len_max);

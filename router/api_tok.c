@@ -27,7 +27,7 @@ static bool parse_messages(const struct json *object, const struct api_options *
 	struct tool_set tools;
 	bool ok;
 
-	ok = tools_parse(object, &tools, e);
+	ok = tools_parse(object, &tools_chat_form, &tools, e);
 	tools_release(&tools);
 	if (!ok || !api_chat_end(object, &end, e) ||
 		!api_chat_render(object, options, end, &render, e))

@@ -256,6 +256,8 @@ static void end(struct served *s)
 	list_remove(&call->node);
 	gen_request_release(&call->gen);
 	sink_release(&call->piece);
+	sink_release(&call->told.text);
+	sink_release(&call->told.items);
 	mem_give(call->choices);
 	mem_give(call);
 }
@@ -293,6 +295,8 @@ void call_begin(
 		.created = clock_unix_s(),
 		.written_ns = clock_ns()};
 	sink_init(&call->piece, ANSWER_BYTES_MAX);
+	sink_init(&call->told.text, ANSWER_BYTES_MAX);
+	sink_init(&call->told.items, ANSWER_BYTES_MAX);
 	out_id_make(call->id, format->id_prefix);
 	entry_trace(req, call->trace);
 	list_add(&rt->calls, &call->node);

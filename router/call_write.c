@@ -55,6 +55,7 @@ static struct out_head head_of(struct call *call, const struct out_usage *usage)
 		.model = call->model,
 		.created = call->created,
 		.usage = usage,
+		.mirror = {(const uint8_t *)call->gen.mirror, call->gen.mirror_len},
 		.stream = call->stream ? &call->told : NULL};
 }
 

@@ -47,7 +47,9 @@ struct answer_format {
 /* A line each. */
 #define FORMATS(X)                                                                       \
 	X(chat)                                                                          \
-	X(completion)
+	X(completion)                                                                    \
+	X(messages)                                                                      \
+	X(responses)
 #define X(name) extern const struct answer_format format_##name;
 FORMATS(X)
 #undef X

@@ -34,40 +34,43 @@ static const struct {
 					 ",\"param\":" STR_NULL ",\"code\":" STR_NULL))},
 	{"Probe", OBJ("\"status\"", "\"status\":" STR ",\"reason\":" STR)},
 	{"Version", OBJ("\"version\"", "\"version\":" STR)},
-	{"Model",
-		OBJ("\"id\",\"object\",\"created\",\"max_model_len\"",
-			"\"id\":" STR ",\"object\":{\"const\":\"model\"},\"created\":" INT
-			",\"owned_by\":" STR ",\"root\":" STR
-			",\"parent\":{\"type\":\"null\"},"
-			"\"max_model_len\":" INT ",\"permission\":" LIST("{}"))},
+	{"Model", OBJ("\"id\",\"object\",\"created\",\"max_model_len\"",
+			  "\"id\":" STR ",\"object\":{\"const\":"
+			  "\"model\"},\"created\":" INT ",\"owned_by\":" STR
+			  ",\"root\":" STR ",\"parent\":{\"type\":\"null\"},"
+			  "\"max_model_len\":" INT ",\"permission\":" LIST("{}"))},
 	{"Models",
 		OBJ("\"object\",\"data\"",
 			"\"object\":{\"const\":\"list\"},\"data\":" LIST(REF("Model")))},
 	{"TokenizeRequest",
 		"{\"oneOf\":[" OBJ("\"prompt\"",
 			"\"prompt\":" STR ",\"model\":" STR
-			",\"return_token_strs\":" BOOL) "," OBJ("\"content\"",
+			",\"return_token_strs\":" BOOL) "," OBJ("\"conten"
+								"t\"",
 			"\"content\":" STR ",\"model\":" STR ",\"with_pieces\":" BOOL
-			",\"parse_special\":" BOOL) "," OBJ("\"messages\"",
+			",\"parse_special\":" BOOL) "," OBJ("\"messages"
+							    "\"",
 			"\"messages\":" LIST(
-				"{\"type\":\"object\"}") ",\"model\":" STR
-							 ",\"add_generation_"
-							 "prompt\":" BOOL
-							 ",\"continue_final_"
-							 "message\":" BOOL
-							 ",\"return_token_"
+				"{\"type\":\"object\"}") ",\"model\":" STR ",\"add_"
+							 "generation_"
+							 "prompt\":" BOOL ",\"continue_"
+							 "final_"
+							 "message\":" BOOL ",\"return_"
+							 "token_"
 							 "strs\":" BOOL) "]"
 									 "}"},
-	{"Tokens", OBJ("\"tokens\"",
-			   "\"tokens\":" LIST(
-				   "{}") ",\"count\":" INT ",\"max_model_len\":" INT
-					 ",\"token_strs\":{\"type\":[\"array\",\"null\"],"
-					 "\"items\":" STR "}")},
+	{"Tokens",
+		OBJ("\"tokens\"", "\"tokens\":" LIST("{}") ",\"count\":" INT
+							   ",\"max_model_len\":" INT
+							   ",\"token_strs\":{\"type\":["
+							   "\"array\",\"null\"],"
+							   "\"items\":" STR "}")},
 	{"DetokenizeRequest",
 		OBJ("\"tokens\"", "\"tokens\":" LIST("{\"type\":\"integer\",\"minimum\":"
 						     "0}") ",\"model\":" STR)},
 	{"Text", OBJ("\"prompt\",\"content\"", "\"prompt\":" STR ",\"content\":" STR)},
-	{"Load", OBJ("\"server_load\",\"running\",\"waiting\",\"wait_s\",\"kv_cache_"
+	{"Load", OBJ("\"server_load\",\"running\",\"waiting\",\"wait_s\","
+		     "\"kv_cache_"
 		     "usage\"",
 			 "\"server_load\":" INT ",\"running\":" INT ",\"waiting\":" INT
 			 ",\"wait_s\":" NUM ",\"kv_cache_usage\":" NUM)},
@@ -89,45 +92,128 @@ static const struct {
 			"\"tokenizer_class\":" STR_NULL ",\"vocab_size\":" INT
 			",\"model_max_length\":" INT ",\"bos_token\":" STR_NULL
 			",\"eos_token\":" STR_NULL ",\"pad_token\":" STR_NULL
-			",\"unk_token\":" STR_NULL
-			",\"eos_token_ids\":" LIST(INT) ",\"added_tokens\":" LIST(
-				"{\"type\":\"object\"}") ",\"chat_template\":" STR_NULL)},
-	{"Usage", OBJ("\"prompt_tokens\",\"completion_tokens\",\"total_tokens\"",
+			",\"unk_token\":" STR_NULL ",\"eos_token_ids\":" LIST(
+				INT) ",\"added_tokens\":" LIST("{\"type\""
+							       ":\"object"
+							       "\"}") ","
+								      "\""
+								      "ch"
+								      "at"
+								      "_t"
+								      "em"
+								      "pl"
+								      "at"
+								      "e"
+								      "\""
+								      ":" STR_NULL)},
+	{"Usage", OBJ("\"prompt_tokens\",\"completion_tokens\",\"total_"
+		      "tokens\"",
 			  "\"prompt_tokens\":" INT ",\"completion_tokens\":" INT
-			  ",\"total_tokens\":" INT
-			  ",\"prompt_tokens_details\":{\"type\":\"object\"},"
-			  "\"completion_tokens_details\":{\"type\":\"object\"}")},
-	{"ChatAnswer",
-		OBJ("\"id\",\"object\",\"created\",\"model\",\"choices\",\"usage\"",
-			"\"id\":" STR
-			",\"object\":{\"const\":\"chat.completion\"},\"created\":" INT
-			",\"model\":" STR
-			",\"usage\":" REF("Usage") ",\"choices\":" LIST(OBJ(
-				"\"index\",\"message\",\"finish_reason\"",
-				"\"index\":" INT ",\"finish_reason\":" STR
-				",\"message\":" OBJ("\"role\",\"content\"",
-					"\"role\":{\"const\":\"assistant\"},"
-					"\"content\":" STR_NULL ",\"reasoning\":" STR_NULL
-					",\"reasoning_content\":" STR_NULL))))},
-	{"CompletionAnswer",
-		OBJ("\"id\",\"object\",\"created\",\"model\",\"choices\",\"usage\"",
-			"\"id\":" STR
-			",\"object\":{\"const\":\"text_completion\"},\"created\":" INT
-			",\"model\":" STR ",\"usage\":" REF("Usage") ",\"choices\":" LIST(
-				OBJ("\"index\",\"text\",\"finish_reason\"",
-					"\"index\":" INT ",\"text\":" STR
-					",\"finish_reason\":" STR)))},
+			  ",\"total_tokens\":" INT ",\"prompt_tokens_details\":{\"type\":"
+			  "\"object\"},"
+			  "\"completion_tokens_details\":{\"type\":"
+			  "\"object\"}")},
+	{"ChatAnswer", OBJ("\"id\",\"object\",\"created\",\"model\",\"choices\","
+			   "\"usage\"",
+			       "\"id\":" STR ",\"object\":{\"const\":\"chat."
+			       "completion\"},\"created\":" INT ",\"model\":" STR
+			       ",\"usage\":" REF("Usage") ",\"choices\":" LIST(OBJ(
+				       "\"index\",\"message\",\"finish_"
+				       "reason\"",
+				       "\"index\":" INT ",\"finish_reason\":" STR
+				       ",\"message\":" OBJ("\"role\",\"content\"",
+					       "\"role\":{\"const\":"
+					       "\"assistant\"},"
+					       "\"content\":" STR_NULL
+					       ",\"reasoning\":" STR_NULL ",\"reasoning_"
+					       "content\""
+					       ":" STR_NULL))))},
+	{"Count", OBJ("\"input_tokens\"", "\"input_tokens\":" INT)},
+	{"MessagesAnswer",
+		OBJ("\"id\",\"type\",\"role\",\"model\",\"content\","
+		    "\"stop_reason\","
+		    "\"usage\"",
+			"\"id\":" STR ",\"type\":{\"const\":\"message\"}"
+			",\"role\":{\"const\":\"assistant\"},"
+			"\"model\":" STR ",\"stop_reason\":{\"enum\":["
+			"\"end_turn\",\"max_tokens\","
+			"\"stop_sequence\",\"tool_use\"]},\"stop_"
+			"sequence\":" STR_NULL ",\"content\":" LIST(
+				OBJ("\"type\"", "\"type\":{\"enum\":[\"text\","
+						"\"thinking\",\"tool_use\"]"
+						"}")) ",\"usage\":" OBJ("\"input_"
+									"tokens\","
+									"\"output_"
+									"tokens\"",
+				"\"input_tokens\":" INT ",\"output_tokens\":" INT))},
+	{"ResponsesAnswer", OBJ("\"id\",\"object\",\"created_at\",\"model\","
+				"\"status\",\"output\","
+				"\"usage\"",
+				    "\"id\":" STR ",\"object\":{\"const\":\"response\"}"
+				    ",\"created_at\":" INT ",\"model\":" STR
+				    ",\"status\":{\"enum\":[\"completed\","
+				    "\"incomplete\"]}"
+				    ",\"output\":" LIST(OBJ("\"id\",\"type\",\"status\"",
+					    "\"id\":" STR ",\"type\":{\"enum\":["
+					    "\"reasoning\",\"message\","
+					    "\"function_call\"]},"
+					    "\"status\":" STR)) ",\"usage\""
+								":" OBJ("\"in"
+									"put_"
+									"toke"
+									"ns\""
+									",\"o"
+									"utpu"
+									"t_"
+									"toke"
+									"ns\""
+									",\"t"
+									"otal"
+									"_tok"
+									"ens"
+									"\"",
+									"\"in"
+									"put_"
+									"toke"
+									"ns\""
+									":" INT ",\"o"
+									"utpu"
+									"t_"
+									"toke"
+									"ns\""
+									":" INT ",\"t"
+									"otal"
+									"_tok"
+									"ens"
+									"\""
+									":" INT))},
+	{"CompletionAnswer", OBJ("\"id\",\"object\",\"created\",\"model\",\"choices\","
+				 "\"usage\"",
+				     "\"id\":" STR ",\"object\":{\"const\":\"text_"
+				     "completion\"},\"created\":" INT ",\"model\":" STR
+				     ",\"usage\":" REF("Usage") ",\"choices\":" LIST(
+					     OBJ("\"index\",\"text\",\"finish_"
+						 "reason\"",
+						     "\"index\":" INT ",\"text\":" STR
+						     ",\"finish_reason\":" STR)))},
 };
 
-/* Dialects whose members stand in api_fields.c. */
-static const struct {
+/* Dialects whose members stand in api_fields.c. format: NULL of a body that asks for no
+ * text. */
+#define NEEDS_MAX 2u
+static const struct dialect {
 	const struct answer_format *format;
 	enum api_where where;
-	const char *body, *answer, *needs;
+	const char *body, *answer, *needs[NEEDS_MAX];
 } dialects[] = {
-	{&format_chat, API_IN_CHAT, "ChatRequest", "ChatAnswer", "messages"},
+	{&format_chat, API_IN_CHAT, "ChatRequest", "ChatAnswer", {"messages"}},
 	{&format_completion, API_IN_COMPLETION, "CompletionRequest", "CompletionAnswer",
-		"prompt"},
+		{"prompt"}},
+	{&format_messages, API_IN_MESSAGES, "MessagesRequest", "MessagesAnswer",
+		{"messages", "max_tokens"}},
+	{NULL, API_IN_MESSAGES, "CountRequest", NULL, {"messages"}},
+	{&format_responses, API_IN_RESPONSES, "ResponsesRequest", "ResponsesAnswer",
+		{"input"}},
 };
 
 static void add_ref(struct json_out *w, const char *name, const char *schema)
@@ -203,29 +289,37 @@ static void put_refused(struct json_out *w, const struct api_field *f)
 	sink_release(&text);
 }
 
-static void add_request(
-	struct json_out *w, const char *name, enum api_where where, const char *needs)
+static bool is_needed(const struct dialect *d, const char *name)
+{
+	for (size_t i = 0; i < NEEDS_MAX && d->needs[i] != NULL; i++)
+		if (strcmp(d->needs[i], name) == 0)
+			return true;
+	return false;
+}
+
+static void add_request(struct json_out *w, const struct dialect *d)
 {
 	size_t n;
 	const struct api_field *f = api_fields(&n);
 
-	json_name(w, name);
+	json_name(w, d->body);
 	json_open(w, '{');
 	json_add_text(w, "type", "object");
 	json_name(w, "required");
 	json_open(w, '[');
-	json_put_text(w, needs);
+	for (size_t i = 0; i < NEEDS_MAX && d->needs[i] != NULL; i++)
+		json_put_text(w, d->needs[i]);
 	json_close(w);
 	json_name(w, "properties");
 	json_open(w, '{');
 	for (; n > 0; n--, f++) {
-		if (!(f->where & where) || f->fate == FIELD_IGNORED)
+		if (!(f->where & d->where) || f->fate == FIELD_IGNORED)
 			continue;
 		json_name(w, f->name);
 		if (f->fate == FIELD_REFUSED)
 			put_refused(w, f);
 		else
-			put_taken(w, f, strcmp(f->name, needs) == 0);
+			put_taken(w, f, is_needed(d, f->name));
 	}
 	json_close(w);
 	json_close(w);
@@ -242,7 +336,7 @@ static void add_components(struct json_out *w)
 		json_put_raw(w, bytes_of_str(schemas[i].schema));
 	}
 	for (size_t i = 0; i < COUNT(dialects); i++)
-		add_request(w, dialects[i].body, dialects[i].where, dialects[i].needs);
+		add_request(w, &dialects[i]);
 	json_close(w);
 	json_name(w, "securitySchemes");
 	json_put_raw(w, BYTES_STR("{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"},"

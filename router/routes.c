@@ -42,6 +42,8 @@ static const struct route routes[] = {
 		"ids to a text"),
 	POST("/v1/detokenize", tok_call_detokenize, "DetokenizeRequest", "Text",
 		"ids to a text"),
+	POST("/v1/messages/count_tokens", tok_call_count, "CountRequest", "Count",
+		"how many tokens a prompt has"),
 	GET("/load", info_load, "Load", "how much is asked of the workers"),
 	GET("/server_info", info_server, "ServerInfo", "what serves"),
 	GET("/get_server_info", info_server, "ServerInfo", "what serves"),

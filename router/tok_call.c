@@ -17,6 +17,8 @@ struct tok_call {
 	struct router *rt;
 	struct http_req *req; /* NULL: the client left, or has its answer */
 	struct sink body, out;
+	bool (*parse)(struct tok_request *req, struct sink *body,
+		const struct api_options *options, struct api_error *e);
 	struct tok_request tok;
 	struct encode *encode; /* NULL: not under way */
 	struct tok_ids ids;
@@ -161,7 +163,7 @@ static void read_work(void *ctx)
 	struct tok_call *t = ctx;
 	struct api_options options = {.strict_template = t->rt->conf->strict_template};
 
-	t->failed = !api_parse_tokenize(&t->tok, &t->body, &options, &t->error) ||
+	t->failed = !t->parse(&t->tok, &t->body, &options, &t->error) ||
 		    !model_is_served(t->rt, t->tok.model, &t->error);
 	sink_release(&t->body);
 }
@@ -189,7 +191,9 @@ static void read_done(void *ctx)
 		fail(t, &t->error);
 }
 
-void tok_call_tokenize(struct router *rt, struct http_req *req)
+static void begin(struct router *rt, struct http_req *req,
+	bool (*parse)(struct tok_request *req, struct sink *body,
+		const struct api_options *options, struct api_error *e))
 {
 	struct tok_call *t;
 
@@ -203,11 +207,22 @@ void tok_call_tokenize(struct router *rt, struct http_req *req)
 	*t = (struct tok_call){.served = {gone, gone, cut, NULL},
 		.rt = rt,
 		.req = req,
+		.parse = parse,
 		.body = http_body_take(req)};
 	sink_init(&t->out, ANSWER_BYTES_MAX);
 	http_set_user(req, t);
 	if (loop_work(rt->loop, read_work, read_done, t) != ST_OK)
 		fail_memory(t);
+}
+
+void tok_call_tokenize(struct router *rt, struct http_req *req)
+{
+	begin(rt, req, api_parse_tokenize);
+}
+
+void tok_call_count(struct router *rt, struct http_req *req)
+{
+	begin(rt, req, api_parse_count);
 }
 
 /* ---- to text ---- */

@@ -4,6 +4,7 @@
 #include "router/router.h"
 
 void tok_call_tokenize(struct router *rt, struct http_req *req);
+void tok_call_count(struct router *rt, struct http_req *req);
 void tok_call_detokenize(struct router *rt, struct http_req *req);
 
 #endif

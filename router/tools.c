@@ -149,7 +149,7 @@ static unsigned types_in(
 
 /* ---- the list ---- */
 
-static const struct tools_form chat_form = {"function", "parameters", true};
+const struct tools_form tools_chat_form = {"function", "parameters", true};
 
 static const struct json *function_of(
 	const struct json *tool, const struct tools_form *form)
@@ -345,7 +345,7 @@ void tools_put(struct json_out *w, const struct json *list, const struct tools_f
 			json_put(w, json_given(function, "description"));
 		}
 		if (schema_of(tool, form) != NULL) {
-			json_name(w, chat_form.schema);
+			json_name(w, tools_chat_form.schema);
 			json_put(w, schema_of(tool, form));
 		}
 		json_close(w);
@@ -376,12 +376,13 @@ static bool check_choice(const struct json *choice, struct api_error *e)
 	return false;
 }
 
-bool tools_parse(const struct json *object, struct tool_set *set, struct api_error *e)
+bool tools_parse(const struct json *object, const struct tools_form *form,
+	struct tool_set *set, struct api_error *e)
 {
 	const struct json *list = json_given(object, "tools");
 	bool parallel = true;
 
-	if (!tools_declare(list, &chat_form, tools_are_offered(object), set, e))
+	if (!tools_declare(list, form, tools_are_offered(object), set, e))
 		return false;
 	if (!check_choice(json_given(object, "tool_choice"), e) ||
 		!api_json_bool(object, "parallel_tool_calls", &parallel, NULL, e))

@@ -55,10 +55,11 @@ MUST_CHECK bool tools_declare(const struct json *list, const struct tools_form *
 /* The list as templates know it, which is the form of chat. */
 void tools_put(
 	struct json_out *w, const struct json *list, const struct tools_form *form);
-/* tools, tool_choice and parallel_tool_calls of chat. *set is empty when the answer is
- * not to hold calls: no tools, or tool_choice "none". */
-MUST_CHECK bool tools_parse(
-	const struct json *object, struct tool_set *set, struct api_error *e);
+/* tools in that form, tool_choice and parallel_tool_calls as chat has them. *set is empty
+ * when the answer is not to hold calls: no tools, or tool_choice "none". */
+extern const struct tools_form tools_chat_form;
+MUST_CHECK bool tools_parse(const struct json *object, const struct tools_form *form,
+	struct tool_set *set, struct api_error *e);
 /* Whether the prompt is to name them. */
 bool tools_are_offered(const struct json *object);
 void tools_release(struct tool_set *set);

@@ -164,6 +164,16 @@ void json_put_raw(struct json_out *w, struct bytes json)
 	sink_put(w->sink, json.at, json.len);
 }
 
+void json_put_members(struct json_out *w, struct bytes object)
+{
+	assert(w->depth > 0 && !(w->is_array >> w->depth & 1) && !w->named);
+	assert(object.len >= 2 && object.at[0] == '{');
+	if (object.len == 2)
+		return;
+	comma(w);
+	sink_put(w->sink, object.at + 1, object.len - 2);
+}
+
 void json_add_text(struct json_out *w, const char *name, const char *text)
 {
 	json_name(w, name);

@@ -38,6 +38,8 @@ void json_put_pieces(struct json_out *w, struct bytes piece);
 void json_put(struct json_out *w, const struct json *v);
 /* Text that is JSON already. */
 void json_put_raw(struct json_out *w, struct bytes json);
+/* The members of an object that is JSON already, into the one that is open. */
+void json_put_members(struct json_out *w, struct bytes object);
 
 /* name and value in one */
 void json_add_text(struct json_out *w, const char *name, const char *text);

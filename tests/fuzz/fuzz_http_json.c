@@ -59,6 +59,17 @@ static void check_gen(bool ok, struct gen_request *req, const struct api_error *
 	gen_request_release(req);
 }
 
+static void check_tok(bool ok, struct tok_request *req, const struct api_error *e)
+{
+	if (!ok) {
+		check(req->text == NULL && req->render == NULL);
+		check_error(e);
+		return;
+	}
+	check((req->text == NULL) != (req->render == NULL));
+	tok_request_release(req);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -76,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	sink_init(&body, size);
 	sink_put(&body, data + 1, size - 1);
 	options.strict_template = data[0] & 4;
-	switch (data[0] & 3) {
+	switch (data[0] % 4 + (data[0] & 8 ? 4 : 0)) {
 	case 0:
 		ok = api_parse_chat(&gen, &body, &options, &e);
 		check_gen(ok, &gen, &e);
@@ -85,14 +96,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ok = api_parse_completion(&gen, &body, &options, &e);
 		check_gen(ok, &gen, &e);
 		break;
+	case 4:
+		ok = api_parse_messages(&gen, &body, &options, &e);
+		check_gen(ok, &gen, &e);
+		break;
+	case 5:
+		ok = api_parse_responses(&gen, &body, &options, &e);
+		check_gen(ok, &gen, &e);
+		break;
+	case 6:
+		check_tok(api_parse_count(&tok, &body, &options, &e), &tok, &e);
+		break;
 	case 2:
-		if (!api_parse_tokenize(&tok, &body, &options, &e)) {
-			check(tok.text == NULL && tok.render == NULL);
-			check_error(&e);
-			break;
-		}
-		check((tok.text == NULL) != (tok.render == NULL));
-		tok_request_release(&tok);
+		check_tok(api_parse_tokenize(&tok, &body, &options, &e), &tok, &e);
 		break;
 	default:
 		if (!api_parse_detokenize(&detok, &body, &e)) {

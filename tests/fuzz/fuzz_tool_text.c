@@ -118,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(body, declared, sizeof(body));
 	check(tools_parse(
 		api_json_object(&doc, (uint8_t *)body, sizeof(body) - 1, "", NULL, &e),
-		&set, &e));
+		&tools_chat_form, &set, &e));
 	json_release(&doc);
 	n = clean(text, data + 1, size - 1);
 	whole = read_text(&set, text, n, MAX(n, 1u), data[0] & 1);

@@ -47,8 +47,10 @@ static inline bool parse(
 	char kind, struct bytes text, struct gen_request *req, struct api_error *e)
 {
 	struct sink body = copy_of(text);
-	bool ok = kind == 'c' ? api_parse_chat(req, &body, &lax, e)
-			      : api_parse_completion(req, &body, &lax, e);
+	bool ok = kind == 'c'   ? api_parse_chat(req, &body, &lax, e)
+		  : kind == 'm' ? api_parse_messages(req, &body, &lax, e)
+		  : kind == 'r' ? api_parse_responses(req, &body, &lax, e)
+				: api_parse_completion(req, &body, &lax, e);
 
 	sink_release(&body);
 	return ok;

@@ -9,16 +9,22 @@
 static const char head[] =
 	"# Members of generation requests\n\n"
 	"Made from the table in `api_fields.c` by `unit.router.test_api_fields`. Looked "
-	"at "
-	"were the requests of OpenAI,\nvLLM, SGLang and llama.cpp's server for "
-	"`/v1/chat/completions` and `/v1/completions`. A member that is not here is\n"
-	"ignored, and named in the log. `null` is as good as absent.\n\n"
-	"| member | chat | completions | known from | what becomes of it |\n"
-	"| --- | --- | --- | --- | --- |\n";
+	"at were the requests of OpenAI,\nvLLM, SGLang, llama.cpp's server and Anthropic "
+	"for `/v1/chat/completions`, `/v1/completions`, `/v1/messages`\nand "
+	"`/v1/responses`. A member that is not here is ignored, and named in the log; "
+	"one "
+	"that only others of these\npaths act on is refused by the last two. `null` is "
+	"as "
+	"good as absent.\n\n"
+	"| member | chat | completions | messages | responses | known from | what "
+	"becomes "
+	"of it |\n"
+	"| --- | --- | --- | --- | --- | --- | --- |\n";
 
 static void put_origin(struct sink *out, unsigned from)
 {
-	static const char *const names[] = {"OpenAI", "vLLM", "SGLang", "llama.cpp"};
+	static const char *const names[] = {
+		"OpenAI", "vLLM", "SGLang", "llama.cpp", "Anthropic"};
 	const char *between = "";
 
 	for (unsigned i = 0; i < COUNT(names); i++) {
@@ -52,9 +58,9 @@ static void put_table(struct sink *out)
 
 	sink_str(out, head);
 	for (; n > 0; n--, f++) {
-		sink_fmt(out, "| `%s` | %s | %s | ", f->name,
-			f->where & API_IN_CHAT ? "x" : "",
-			f->where & API_IN_COMPLETION ? "x" : "");
+		sink_fmt(out, "| `%s` | ", f->name);
+		for (unsigned at = API_IN_CHAT; at <= API_IN_RESPONSES; at *= 2)
+			sink_str(out, f->where & at ? "x | " : " | ");
 		put_origin(out, f->from);
 		sink_str(out, " | ");
 		put_fate(out, f);
@@ -89,6 +95,22 @@ static void the_document_is_the_table(void **state)
 	sink_release(&have);
 }
 
+/* Members without which nothing is asked. */
+static const char *least_of(char where)
+{
+	switch (where) {
+	case 'c':
+		return "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]";
+	case 'm':
+		return "\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":"
+		       "\"x\"}]";
+	case 'r':
+		return "\"input\":\"x\"";
+	default:
+		return "\"prompt\":\"x\"";
+	}
+}
+
 static bool takes(const struct api_field *f, char where, const char *value)
 {
 	char text[512];
@@ -96,10 +118,7 @@ static bool takes(const struct api_field *f, char where, const char *value)
 	struct api_error e;
 	bool ok;
 
-	snprintf(text, sizeof(text), "{%s,\"%s\":%s}",
-		where == 'c' ? "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
-			     : "\"prompt\":\"x\"",
-		f->name, value);
+	snprintf(text, sizeof(text), "{%s,\"%s\":%s}", least_of(where), f->name, value);
 	ok = parse(where, bytes_of_str(text), &req, &e);
 	if (!ok) {
 		assert_string_equal(e.code, "unsupported_parameter");
@@ -113,31 +132,35 @@ static bool takes(const struct api_field *f, char where, const char *value)
 }
 
 /* null and what is taken, never anything else of a member that is refused. */
-static void what_is_refused_has_values_that_are_taken(void **state)
+static void check_values(const struct api_field *f, char where)
 {
 	static const char *const values[] = {"0", "1", "-1", "true", "false", "\"\"",
 		"\"x\"", "[]", "[1]", "{}", "{\"a\":1}", "\"none\"", "\"auto\"",
-		"\"left\"", "{\"type\":\"text\"}", "[\"text\"]", "1.5"};
+		"\"left\"", "\"disabled\"", "{\"type\":\"text\"}", "[\"text\"]", "1.5"};
+	unsigned taken = 0;
+
+	assert_true(takes(f, where, "null"));
+	for (unsigned i = 0; i < COUNT(values); i++)
+		taken += takes(f, where, values[i]);
+	if (f->fate == FIELD_IGNORED)
+		assert_int_equal(taken, COUNT(values));
+	else if (f->only == NULL)
+		assert_int_equal(taken, 0);
+	else if (taken == 0 || taken > 3)
+		fail_msg("%s: %u of the values are taken", f->name, taken);
+}
+
+static void what_is_refused_has_values_that_are_taken(void **state)
+{
+	static const char parsers[] = "cpmr";
 	size_t n;
 	const struct api_field *f = api_fields(&n);
 
 	(void)state;
-	for (; n > 0; n--, f++) {
-		char where = f->where & API_IN_CHAT ? 'c' : 'p';
-		unsigned taken = 0;
-
-		if (f->fate == FIELD_DONE)
-			continue;
-		assert_true(takes(f, where, "null"));
-		for (unsigned i = 0; i < COUNT(values); i++)
-			taken += takes(f, where, values[i]);
-		if (f->fate == FIELD_IGNORED)
-			assert_int_equal(taken, COUNT(values));
-		else if (f->only == NULL)
-			assert_int_equal(taken, 0);
-		else if (taken == 0 || taken > 3)
-			fail_msg("%s: %u of the values are taken", f->name, taken);
-	}
+	for (; n > 0; n--, f++)
+		for (unsigned i = 0; parsers[i] != 0; i++)
+			if (f->fate != FIELD_DONE && (f->where & 1u << i))
+				check_values(f, parsers[i]);
 	assert_int_equal(mem_taken(), 0);
 }
 

@@ -64,7 +64,7 @@ static bool declare(const char *more, struct api_error *e)
 	sink_fmt(&text, declared, more);
 	object = api_json_object(&doc, (uint8_t *)body, text.len, "The body", NULL, e);
 	assert_non_null(object);
-	ok = tools_parse(object, &set, e);
+	ok = tools_parse(object, &tools_chat_form, &set, e);
 	json_release(&doc);
 	return ok;
 }

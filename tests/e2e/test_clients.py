@@ -3,6 +3,7 @@ what plain HTTP answers."""
 import pytest
 
 from cluster import CONVERSATIONS, Cluster, chat_body, wait_for
+from test_dialects import expected, messages_body, responses_body
 
 CHATS = [row for row in CONVERSATIONS if row["tools"] is None]
 SHORT = [row for row in CHATS if not row["enable_thinking"] and len(row["greedy_ids"]) < 60]
@@ -124,3 +125,38 @@ def test_benchmarks_count_every_token_of_every_answer(cluster, use):
         assert all(a["first"] > 0 and a["gaps"] > 1 for a in answers), name
         for i in (0, 11, 23):
             assert answers[i]["text"] == alone(prompts[i], name.endswith("chat")), name
+
+
+TOOLED = [row for row in CONVERSATIONS if row["tools"] is not None]
+WEATHER = next(row for row in TOOLED if "<tool_call>" in row["greedy_text"] and "weather" in row["messages"][-1]["content"])
+
+
+def test_anthropic_says_what_was_answered(cluster, use):
+    rows = CHATS[::8] + TOOLED
+
+    def body(row):
+        """The client knows no temperature by itself."""
+        return {k: v for k, v in messages_body(row).items() if k != "temperature"} | {"extra_body": {"temperature": 0}}
+
+    seen = use("anthropic_messages", cluster.port, bodies=[body(row) for row in rows], calling=body(WEATHER),
+               result="21 degrees, rain", changes=[{"model": "nobody"}, {"extra_body": {"temperature": 3}}, {"messages": []}, {}])
+    for row, whole, streamed, counted in zip(rows, seen["whole"], seen["streamed"], seen["counted"]):
+        reasoning, content, calls, n_prompt, n_answer = expected(row)
+        blocks = [["thinking", reasoning]] * bool(reasoning) + [["text", content]] * bool(content)
+        assert whole[:-1] == blocks + [["tool_use", list(call)] for call in calls]
+        assert whole[-1] == ["tool_use" if calls else "end_turn", n_prompt, n_answer]
+        assert streamed == whole and counted == n_prompt
+    assert seen["round"][0] == ["text", "The weather in Accra: 21 degrees, rain."]
+    assert seen["refused"] == [["NotFoundError", 404, "not_found_error"]] + [["BadRequestError", 400, "invalid_request_error"]] * 2 + [["fine"]]
+
+
+def test_openai_says_through_responses_what_was_answered(cluster, use):
+    rows = CHATS[::8] + TOOLED
+    seen = use("openai_responses", cluster.port, bodies=[responses_body(row) for row in rows], calling=responses_body(WEATHER),
+               result="21 degrees, rain", changes=[{"previous_response_id": "resp_1"}, {"temperature": 3}, {}])
+    for row, whole, streamed in zip(rows, seen["whole"], seen["streamed"]):
+        reasoning, content, calls, n_prompt, n_answer = expected(row)
+        assert whole == [[reasoning] * bool(reasoning), content or "", [list(call) for call in calls], "completed", n_prompt, n_answer]
+        assert streamed == whole
+    assert seen["round"][1] == "The weather in Accra: 21 degrees, rain."
+    assert seen["refused"] == [["BadRequestError", "previous_response_id"], ["BadRequestError", "temperature"], ["fine"]]

@@ -200,7 +200,7 @@ def stream_responses(cluster, body):
 
 
 # The last event of a response holds the whole one: it is asked for on its own for a part of the rows.
-SOME = [row for i, row in enumerate(CONVERSATIONS) if i % 4 == 0 or row["tools"]]
+SOME = [row for i, row in enumerate(CONVERSATIONS) if i % 8 == 0 or row["tools"]]
 
 
 @pytest.mark.parametrize("ask, rows", [(ask_messages, SOME), (stream_messages, CONVERSATIONS)], ids=["whole", "streamed"])

@@ -73,6 +73,7 @@ struct dw_job {
 	uint32_t last_token;
 	uint32_t n_end; /* n_tokens when nothing more may be generated */
 	struct sampling_terms draw;
+	struct guide *guide; /* of RUNNING the engine's; NULL: no grammar */
 	uint32_t
 		*past; /* ids that a penalty needs: n_past, of the prompt n_past_prompt */
 	uint32_t n_past, n_past_prompt;

@@ -162,6 +162,7 @@ static bool join(struct dw *d, struct dw_job *j)
 			.ids = j->past,
 			.n_ids = j->n_past,
 			.n_prompt = j->n_past_prompt},
+		.guide = j->guide,
 		.steps_max = j->n_end - j->n_tokens};
 
 	if (engine_join(d->w->engine, &terms) != ST_OK)

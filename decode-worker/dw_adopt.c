@@ -3,6 +3,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/worker/answer.h"
+#include "common/worker/guides.h"
 #include "decode-worker/decode.h"
 
 #include <inttypes.h>
@@ -68,6 +69,8 @@ void dw_release(struct job *job)
 	mem_give(j->past);
 	j->src_pages = j->pages = j->past = NULL;
 	sampling_release(&j->draw);
+	guide_destroy(j->guide);
+	j->guide = NULL;
 	dw_text_release(&j->text);
 }
 
@@ -124,6 +127,8 @@ static status fill_job(
 	st = sampling_make(&j->draw, &m->draw, m->n_prompt, d->w->n_valid, err);
 	if (st == ST_OK)
 		st = keep_past(j, m, err);
+	if (st == ST_OK)
+		st = guides_make(&j->guide, d->w, &m->draw, m->generated, err);
 	if (st != ST_OK)
 		return st;
 	j->draw.how.choice = (uint32_t)m->choice;
@@ -177,6 +182,8 @@ status dw_on_adopt(void *self, const void *msg, struct err *err)
 			d->w, r, REJECT_SOURCE, true, "early adopts are not served");
 	else if (check_counts(d, m, &why) != ST_OK)
 		answer_rejected(d->w, r, REJECT_INVALID, false, "%s", why.text);
+	else if (m->draw.grammar_kind != 0 && !guides_can(d->w, &why))
+		answer_rejected(d->w, r, REJECT_UNSUPPORTED, false, "%s", why.text);
 	else if (m->n_tokens >= d->w->len_max)
 		answer_rejected(d->w, r, REJECT_TOO_LONG, false,
 			"%" PRIu64 " tokens and one to come; a sequence may have %u",

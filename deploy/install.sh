@@ -7,7 +7,8 @@ BUILD="gcc g++ make cmake ninja-build pkg-config ccache git ca-certificates
 libmicrohttpd-dev libuv1-dev libzmq3-dev libmsgpack-dev libjansson-dev libutf8proc-dev
 libxxhash-dev libcmocka-dev python3 python3-jinja2 curl"
 TEST="clang libclang-rt-14-dev clang-format python3-pytest python3-numpy python3-zmq
-systemd dpkg-dev file python3-msgpack python3-venv python3-pip iproute2 chromium chromium-driver python3-selenium"
+systemd dpkg-dev file python3-msgpack python3-venv python3-pip iproute2 chromium chromium-driver python3-selenium
+python3-jsonschema"
 
 want=$BUILD
 [ "${1:-build}" = test ] && want="$BUILD $TEST"

@@ -254,6 +254,7 @@ struct sample_row {
 	uint32_t n_top;     /* likeliest tokens wanted, at most SAMPLE_TOP_MAX */
 	uint32_t given;     /* SAMPLE_GIVEN: the token to score */
 	uint32_t ask;       /* SAMPLE_GIVEN, SAMPLE_COUNT */
+	uint32_t mask;      /* of op_sample.masks, from 1; 0: any token may come */
 };
 
 enum { SAMPLE_NAN = 1u }; /* flags */
@@ -312,6 +313,11 @@ struct op_sample {
 	const struct sample_row *rows;   /* [n] */
 	const struct sample_edit *edits; /* may be NULL when no row has any */
 	uint16_t *counts;                /* [lines][V]; the same */
+	/* Lines of mask_words, bit id % 32 of word id / 32: of a row with a mask a token
+	 * without its bit is not drawn. NULL: no row has one. Host memory; only the CPU
+	 * kernels take any (engine_takes_guides). */
+	const uint32_t *masks;
+	uint32_t mask_words;
 	uint32_t n, vocab, n_valid;
 	void *work;
 	uint64_t work_bytes;

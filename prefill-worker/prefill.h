@@ -53,6 +53,7 @@ struct pw_job {
 	uint32_t done;      /* tokens computed */
 	uint32_t in_flight; /* chunks */
 	struct sampling_terms draw;
+	struct guide *guide; /* NULL: no grammar */
 	uint32_t n_prompt;
 	uint32_t n_choices;
 	struct wire_first *firsts; /* [n_choices] */

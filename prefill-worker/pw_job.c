@@ -3,6 +3,7 @@
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/grammar/guide.h"
 #include "common/worker/answer.h"
 #include "prefill-worker/prefill.h"
 
@@ -22,6 +23,8 @@ static void release(struct job *job)
 	mem_give(j->firsts);
 	mem_give(j->tops);
 	sampling_release(&j->draw);
+	guide_destroy(j->guide);
+	j->guide = NULL;
 	j->ids = j->pages = NULL;
 	j->firsts = NULL;
 	j->tops = NULL;

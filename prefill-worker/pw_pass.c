@@ -2,6 +2,7 @@
 #include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
+#include "common/grammar/guide.h"
 #include "common/worker/answer.h"
 #include "prefill-worker/prefill.h"
 
@@ -55,6 +56,7 @@ static struct eng_chunk chunk_of(const struct pw_job *j, uint32_t n_tokens)
 			.ids = j->ids,
 			.n_ids = j->n_ids,
 			.n_prompt = j->n_prompt},
+		.guide = j->guide,
 		.score = j->ids + j->next + 1,
 		.n_score = scored(j, n_tokens),
 		.score_top = j->score_top,
@@ -165,6 +167,8 @@ static void prompt_done(struct pw *p, struct pw_job *j, const struct eng_result 
 {
 	bool right = keep_firsts(j, r);
 
+	guide_destroy(j->guide);
+	j->guide = NULL;
 	worker_note_nan(p->w, !right);
 	jobs_move(p->jobs, &j->job, right ? PW_SAMPLED : PW_NAN);
 }

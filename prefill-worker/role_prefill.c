@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/worker/answer.h"
+#include "common/worker/guides.h"
 #include "prefill-worker/prefill.h"
 
 #include <inttypes.h>
@@ -42,6 +43,7 @@ static status fill_job(
 {
 	uint32_t n = (uint32_t)wire_count(m->ids, uint32_t);
 	uint32_t n_tops = (uint32_t)(m->n * m->draw.top_logprobs);
+	struct bytes generated;
 	status st;
 
 	*j = (struct pw_job){.job.req = wire_request_of(m),
@@ -65,7 +67,9 @@ static status fill_job(
 		(n_tops > 0 && j->tops == NULL))
 		return err_set(err, ST_LIMIT, "no request memory");
 	memcpy(j->ids, m->ids.at, n * sizeof(*j->ids));
-	return ST_OK;
+	generated = (struct bytes){(const uint8_t *)(j->ids + j->n_prompt),
+		(n - j->n_prompt) * sizeof(*j->ids)};
+	return guides_make(&j->guide, p->w, &m->draw, generated, err);
 }
 
 static void add_job(struct pw *p, const struct msg_prefill *m)
@@ -93,6 +97,8 @@ static status on_prefill(void *self, const void *msg, struct err *err)
 		return ST_OK;
 	if (check_prefill(p, m, &why) != ST_OK)
 		answer_rejected(p->w, r, REJECT_INVALID, false, "%s", why.text);
+	else if (m->draw.grammar_kind != 0 && !guides_can(p->w, &why))
+		answer_rejected(p->w, r, REJECT_UNSUPPORTED, false, "%s", why.text);
 	else if (n > p->w->len_max)
 		answer_rejected(p->w, r, REJECT_TOO_LONG, false,
 			"%zu tokens; a sequence may have %u", n, p->w->len_max);

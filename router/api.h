@@ -93,7 +93,9 @@ struct gen_request {
 	uint8_t *bad_words; /* n_bad_words texts, each behind its size_t; not yet in bias
 			     */
 	uint32_t n_bad_words;
-	bool logprobs; /* of each token, with draw.top_logprobs likeliest */
+	uint8_t *grammar;       /* draw.grammar; NULL: the answer has no form */
+	char grammar_param[64]; /* the member that said it */
+	bool logprobs;          /* of each token, with draw.top_logprobs likeliest */
 	bool prompt_logprobs;
 	uint32_t n_prompt_logprobs;
 	bool echo;              /* completions: the prompt comes first */
@@ -125,6 +127,11 @@ MUST_CHECK bool api_parse_messages(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e);
 MUST_CHECK bool api_parse_responses(struct gen_request *req, struct sink *body,
 	const struct api_options *options, struct api_error *e);
+/* Whether the workers will understand its grammar: up to 100 ms, on any thread. */
+MUST_CHECK bool api_grammar_understood(
+	const struct gen_request *req, struct api_error *e);
+/* Whether nothing else of the request, whose defaults are set, contradicts it. */
+MUST_CHECK bool api_grammar_alone(const struct gen_request *req, struct api_error *e);
 /* Releases what it owns and zeroes it; a zeroed request is allowed. */
 void gen_request_release(struct gen_request *req);
 

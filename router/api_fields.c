@@ -170,6 +170,7 @@ static bool never(const struct json *v)
 
 #define BOOLEAN "\"type\":\"boolean\""
 #define STRING  "\"type\":\"string\""
+#define SCHEMA  "\"type\":[\"object\",\"string\",\"boolean\"]"
 #define OBJECT  "\"type\":\"object\""
 #define IDS     "\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}"
 #define TEXT_OR_BLOCKS                                                                   \
@@ -243,6 +244,18 @@ static const struct api_field fields[] = {
 	DONE("bad_words", C | P, V, STRINGS),
 	INT("n", C | P, O | V | G | L, api_choices_range),
 	INT("best_of", P, O | G, api_choices_range),
+	/* the form of the answer */
+	DONE("response_format", C | P, O | V | G | L, OBJECT ",\"required\":[\"type\"],\"properties\":{"
+		"\"type\":{\"enum\":[\"text\",\"json_object\",\"json_schema\"]},\"json_schema\":{" OBJECT
+		",\"required\":[\"schema\"],\"properties\":{\"schema\":{" OBJECT "}}}}"),
+	DONE("structured_outputs", C | P, V, OBJECT ",\"minProperties\":1,\"maxProperties\":1,\"properties\":{"
+		"\"json\":{" SCHEMA "},\"regex\":{" STRING ",\"minLength\":1},\"choice\":{" STRINGS
+		",\"minItems\":1},\"json_object\":{" BOOLEAN "}}"),
+	DONE("guided_json", C | P, V, SCHEMA),
+	DONE("json_schema", C | P, G | L, SCHEMA),
+	DONE("guided_regex", C | P, V, STRING ",\"minLength\":1"),
+	DONE("regex", C | P, G, STRING ",\"minLength\":1"),
+	DONE("guided_choice", C | P, V, STRINGS ",\"minItems\":1"),
 	/* output */
 	DONE("stream", C | P | M | R, O | V | G | L | A, BOOLEAN),
 	DONE("stream_options", C | P, O | V | G, OBJECT ",\"properties\":{\"include_usage\":{" BOOLEAN
@@ -261,17 +274,10 @@ static const struct api_field fields[] = {
 	ONLY("suffix", P, O | G | L, is_empty, "empty"),
 	ONLY("functions", C, O, is_empty, "empty"),
 	ONLY("function_call", C, O, is_none_or_auto, "none, auto"),
-	ONLY("response_format", C | P, O | V | G | L, is_text_format, "of type text"),
 	/* Constraints on the answer: leaving one out would be a wrong answer. */
-	NEVER("structured_outputs", C | P, V),
 	NEVER("structural_tag", C | P, V | G),
-	NEVER("guided_json", C | P, V),
-	NEVER("guided_regex", C | P, V),
-	NEVER("guided_choice", C | P, V),
 	NEVER("guided_grammar", C | P, V),
-	NEVER("regex", C | P, G),
 	NEVER("ebnf", C | P, G),
-	NEVER("json_schema", C | P, G | L),
 	ONLY("grammar", C | P, L, is_empty, "empty"),
 	ONLY("allowed_token_ids", C | P, V, is_empty, "empty"),
 	ONLY("output_config", M, A, is_empty, "empty"),

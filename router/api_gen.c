@@ -25,6 +25,7 @@ void gen_request_release(struct gen_request *req)
 	mem_give(req->bias);
 	mem_give(req->bad_words);
 	mem_give(req->mirror);
+	mem_give(req->grammar);
 	tools_release(req->tools);
 	mem_give(req->tools);
 	*req = (struct gen_request){0};
@@ -181,7 +182,8 @@ static bool parse_common(const struct json *object, enum api_where where,
 	       api_json_bool(object, "ignore_eos", &req->ignore_eos, NULL, e) &&
 	       parse_stream_options(object, req, e) &&
 	       api_gen_stop(object, "stop", req, e) && parse_truncate(object, req, e) &&
-	       parse_text_form(object, req, e) && api_draw_parse(object, where, req, e);
+	       parse_text_form(object, req, e) && api_draw_parse(object, where, req, e) &&
+	       api_grammar_parse(object, req, e);
 }
 
 static bool parse_text_prompt(const struct json *v, const char *param,

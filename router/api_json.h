@@ -83,6 +83,10 @@ MUST_CHECK bool api_gen_stop(const struct json *object, const char *name,
 MUST_CHECK bool api_draw_parse(const struct json *object, enum api_where where,
 	struct gen_request *req, struct api_error *e);
 
+/* What the answer may look like (api_grammar.c). */
+MUST_CHECK bool api_grammar_parse(
+	const struct json *object, struct gen_request *req, struct api_error *e);
+
 /* Messages and their companions, as template_render takes them (api_chat.c). */
 struct api_render {
 	char *text;

@@ -39,7 +39,7 @@ bool call_draw_prepare(struct call *call, struct api_error *e)
 {
 	struct gen_request *gen = &call->gen;
 
-	if (!list_stop_ids(call, e))
+	if (!api_grammar_alone(gen, e) || !list_stop_ids(call, e))
 		return false;
 	gen->draw.bias = (struct bytes){
 		(const uint8_t *)gen->bias, gen->n_bias * sizeof(*gen->bias)};

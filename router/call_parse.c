@@ -195,6 +195,20 @@ static void work(void *ctx)
 	}
 }
 
+/* The time that a grammar takes does not depend on the size of the body. */
+static void understand(void *ctx)
+{
+	struct call_job *job = ctx;
+
+	job->ok = job->ok && api_grammar_understood(&job->gen, &job->error);
+}
+
+static void work_all(void *ctx)
+{
+	work(ctx);
+	understand(ctx);
+}
+
 static void done(void *ctx)
 {
 	struct call_job *job = ctx;
@@ -209,6 +223,15 @@ static void done(void *ctx)
 	gen_request_release(&job->gen);
 	sink_release(&job->body);
 	mem_give(job);
+}
+
+static void start(struct call_job *job, void (*fn)(void *ctx))
+{
+	if (loop_work(job->call->rt->loop, fn, done, job) == ST_OK)
+		return;
+	job->ok = false;
+	call_no_memory(job->call, &job->error);
+	done(job);
 }
 
 bool call_parse(struct call *call, struct api_error *e)
@@ -226,11 +249,12 @@ bool call_parse(struct call *call, struct api_error *e)
 	call->job = job;
 	if (job->body.len <= INLINE_BYTES) {
 		work(job);
-		done(job);
-	} else if (loop_work(call->rt->loop, work, done, job) != ST_OK) {
-		job->ok = false;
-		call_no_memory(call, &job->error);
-		done(job);
+		if (!job->ok || job->gen.grammar == NULL)
+			done(job);
+		else
+			start(job, understand);
+	} else {
+		start(job, work_all);
 	}
 	return true;
 }

@@ -76,6 +76,7 @@ static bool copy_to_others(struct prepare *p)
 		other->n_ids = other->n_prompt = other->ids_cap = r->n_ids;
 		other->max_tokens = r->max_tokens;
 		other->mode = r->mode;
+		other->draw.grammar_after = r->draw.grammar_after;
 	}
 	return true;
 }
@@ -102,6 +103,16 @@ static void cut_prompt(const struct prepare *p, struct tok_ids *ids, uint64_t n_
 	ids->n = keep;
 }
 
+/* What the model thinks has no form. */
+static void begin_grammar(const struct prepare *p)
+{
+	int64_t close = tokenizer_find(p->rt->tokenizer, "</think>");
+	struct request *r = p->r;
+
+	if (r->draw.grammar_kind != 0 && r->mode == OUTPUT_REASONING && close >= 0)
+		r->draw.grammar_after = (uint64_t)close + 1;
+}
+
 /* ids become the request's. */
 static void enqueue(struct prepare *p, struct tok_ids *ids)
 {
@@ -125,6 +136,7 @@ static void enqueue(struct prepare *p, struct tok_ids *ids)
 	ids->v = NULL;
 	ids->n = ids->cap = 0;
 	r->max_tokens = (uint32_t)MIN(p->max_tokens, len_max - r->n_ids);
+	begin_grammar(p);
 	if (!copy_to_others(p))
 		return;
 	metrics_observe(&p->rt->metrics, HIST_stage_prepare,

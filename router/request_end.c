@@ -55,10 +55,14 @@ static void rejected(struct request *r, const void *what)
 	const struct msg_rejected *m = what;
 	struct api_error e;
 
-	api_error_set(&e, 500, "rejected", NULL,
-		"A worker refused this request: %s: %.*s",
-		wire_reject_text((unsigned)m->reason), (int)MIN(m->text.len, 320),
-		(const char *)m->text.at);
+	if (m->reason == REJECT_UNSUPPORTED)
+		api_error_set(&e, 400, "unsupported_parameter", NULL, "%.*s.",
+			(int)MIN(m->text.len, 400), (const char *)m->text.at);
+	else
+		api_error_set(&e, 500, "rejected", NULL,
+			"A worker refused this request: %s: %.*s",
+			wire_reject_text((unsigned)m->reason), (int)MIN(m->text.len, 320),
+			(const char *)m->text.at);
 	request_end_failed(r, &e);
 }
 

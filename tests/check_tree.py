@@ -6,19 +6,20 @@ import re
 import sys
 
 COMMON = ["common/" + d for d in
-          ("base", "wire", "model", "loop", "state", "xfer", "engine", "worker")]
+          ("base", "wire", "model", "grammar", "loop", "state", "xfer", "engine", "worker")]
 MAY_INCLUDE = {
     "common/base": [],
     "common/wire": ["common/base"],
     "common/model": ["common/base"],
+    "common/grammar": ["common/base"],
     "kernels": ["common/base"],
     "common/loop": ["common/base", "common/wire"],
     "common/state": ["common/base", "common/model"],
     "common/xfer": ["common/base", "common/state", "common/wire", "common/loop", "common/model",
                     "kernels"],
-    "common/engine": ["common/base", "common/model", "common/state", "kernels"],
+    "common/engine": ["common/base", "common/grammar", "common/model", "common/state", "kernels"],
     "common/worker": COMMON + ["kernels"],
-    "router": ["common/base", "common/wire", "common/loop", "common/model"],
+    "router": ["common/base", "common/grammar", "common/wire", "common/loop", "common/model"],
     "prefill-worker": COMMON + ["kernels"],
     "decode-worker": COMMON + ["kernels"],
     "deploy/ctl": ["common/base", "common/wire", "common/loop"],
@@ -38,7 +39,7 @@ HOME = {
     r"\bMHD_": ["router/http"],
     r"\buv_": ["common/loop/"],
     r"jansson\.h|\bjson_t\b": [],
-    r"\bjson_\w+\s*\(": ["common/base/json", "common/model/", "common/worker/report.c", "router/",
+    r"\bjson_\w+\s*\(": ["common/base/json", "common/grammar/", "common/model/", "common/worker/report.c", "router/",
                         "deploy/ctl/"],
     r"\b(set|new|use)locale\b": [],
     r"\butf8proc": ["common/model/"],

@@ -1,6 +1,7 @@
 /* Index arrays of a pass or a step. */
 #include "common/engine/batch.h"
 
+#include "common/grammar/guide.h"
 #include "common/state/layout.h"
 
 #include <assert.h>
@@ -33,6 +34,7 @@ void batch_place(struct batch *b, struct carve *c, const struct batch_bounds *bo
 	b->top_logprob = carve_take(c, out * SAMPLE_TOP_MAX * sizeof(*b->top_logprob));
 	b->tag = carve_take(c, out * sizeof(*b->tag));
 	b->lines = carve_take(c, seqs * sizeof(*b->lines));
+	b->masks = carve_take(c, seqs * bounds->mask_words * sizeof(*b->masks));
 	b->zero_pages = carve_take(c, bounds->zero_max * sizeof(*b->zero_pages));
 	b->zero_slots = carve_take(c, seqs * sizeof(*b->zero_slots));
 }
@@ -56,6 +58,16 @@ void batch_put_edits(
 		return;
 	memcpy(b->edits + how->edits, past->edits, past->n_edits * sizeof(*past->edits));
 	b->edited = true;
+}
+
+void batch_put_mask(
+	struct batch *b, uint32_t s, struct guide *guide, struct sample_row *how)
+{
+	how->mask = guide == NULL ? 0 : s + 1;
+	if (guide == NULL)
+		return;
+	assert(b->bounds.mask_words > 0);
+	guide_mask(guide, b->masks + (uint64_t)s * b->bounds.mask_words);
 }
 
 static void add_sample(struct batch *b, const struct sample_row *how, uint64_t tag)
@@ -87,6 +99,7 @@ static void add_choices(struct batch *b, const struct eng_chunk *chunk, uint32_t
 
 	how.position = chunk->pos + chunk->n_tokens;
 	batch_put_edits(b, s, past, &how);
+	batch_put_mask(b, s, chunk->guide, &how);
 	if (past != NULL && past->counts != NULL) {
 		how.line = line;
 		b->lines[b->n_lines++] = (struct count_line){line, past->counts};

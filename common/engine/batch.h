@@ -20,6 +20,7 @@ struct batch_bounds {
 	uint32_t out_max;      /* rows of logits that are wanted; all may be sampled */
 	uint32_t pages_stride; /* pages of one sequence */
 	uint32_t zero_max;     /* pages to be zeroed */
+	uint32_t mask_words;   /* of one mask; 0: the sampler takes none */
 };
 
 /* A line of op_sample.counts that is filled before anything is computed. */
@@ -52,6 +53,7 @@ struct batch {
 	struct sample_edit *edits; /* [n_seqs][SAMPLE_EDITS_MAX] */
 	uint64_t *tag;             /* [n_sample], for results */
 	/* Host only. */
+	uint32_t *masks; /* [n_seqs][mask_words] */
 	struct count_line *lines;
 	uint32_t n_lines;
 	/* Before anything is computed these are set to zero. */
@@ -74,6 +76,9 @@ void batch_add_chunk(struct batch *b, const struct eng_chunk *chunk,
 /* Copies the edits of row or chunk s and says so in how. */
 void batch_put_edits(
 	struct batch *b, uint32_t s, const struct row_past *past, struct sample_row *how);
+/* Which tokens may come behind row or chunk s; NULL: any. */
+void batch_put_mask(
+	struct batch *b, uint32_t s, struct guide *guide, struct sample_row *how);
 /* dst gets what another rank needs of src to compute the same (not how to sample).
  * same_rows: only ids, pos and what is to be zeroed can differ. */
 void batch_copy(struct batch *dst, const struct batch *src, bool same_rows);

@@ -67,6 +67,8 @@ void engine_report(const struct engine *e, struct sink *out); /* kernel table */
 #define ENG_CHOICES_MAX 128u
 
 /* What a sampled row has behind it. Read during the call only. */
+struct guide; /* common/grammar/guide.h */
+
 struct eng_past {
 	const struct sample_edit *edits; /* how.n_bias biases, then how.n_bans bans */
 	/* The prompt and what was generated, for a penalty. */
@@ -90,11 +92,17 @@ struct eng_chunk {
 	struct sample_row how;
 	uint32_t n_choices; /* drawn: how.choice, how.choice + 1, ...; 0 is 1 */
 	struct eng_past past;
+	struct guide *guide; /* of what is drawn, behind the ids; or NULL. Looked at in
+				the call */
 	/* Not with options.logits: the first n_score rows give the logprob of score[i]
 	 * as the token behind row i, and of the score_top likeliest. */
 	const uint32_t *score;
 	uint32_t n_score, score_top;
 };
+
+/* Whether the sampler of rank 0's device takes masks: no chunk or row has a guide
+ * otherwise. */
+bool engine_takes_guides(const struct engine *e);
 
 /* Rows that a pass may score and sample together. */
 uint32_t engine_out_max(const struct engine *e);
@@ -117,6 +125,7 @@ struct eng_join {
 	uint32_t input;    /* token to feed first */
 	struct sample_row how; /* position, line and edits are set by the engine */
 	struct eng_past past;  /* with the input, not with forced ones */
+	struct guide *guide;   /* behind the input, or NULL; rank 0's until ENG_LEFT */
 	uint32_t steps_max;    /* the row stops by itself after this many tokens */
 	/* tools: inputs of the steps after the first, or NULL; borrowed until ENG_LEFT */
 	const uint32_t *forced;

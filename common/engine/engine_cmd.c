@@ -63,6 +63,11 @@ static uint32_t free_pass(const struct engine *e)
 	return i;
 }
 
+bool engine_takes_guides(const struct engine *e)
+{
+	return e->step_bounds.mask_words > 0;
+}
+
 uint32_t engine_out_max(const struct engine *e)
 {
 	return e->pass_bounds.out_max;
@@ -187,6 +192,7 @@ status engine_join(struct engine *e, const struct eng_join *join)
 	if (!join_valid(e, join))
 		return ST_INVALID;
 	assert(find_table(e, join->tag) == NULL);
+	assert(join->guide == NULL || engine_takes_guides(e));
 	assert((uint64_t)join->n_pages * PAGE_TOKENS >= join->n_tokens);
 	assert(join->slot > 0 && join->slot < e->plan.n_slots);
 	*t = (struct table){.tag = join->tag};
@@ -203,6 +209,7 @@ status engine_join(struct engine *e, const struct eng_join *join)
 		.steps = join->steps_max,
 		.how = join->how,
 		.past = t->past,
+		.guide = join->guide,
 		.fresh = true,
 		.forced = join->forced,
 		.n_forced = join->forced == NULL ? 0 : join->n_forced};

@@ -184,17 +184,22 @@ static uint64_t place_workspace(struct rank *r, void *base)
 static void set_bounds(struct engine *e, uint32_t len_max, uint32_t n_pages)
 {
 	uint32_t stride = CEIL_DIV(len_max, PAGE_TOKENS);
+	/* A mask is host memory that the sampler reads. */
+	bool near = strcmp(e->rank[0].b->name, "cpu") == 0;
+	uint32_t words = near ? CEIL_DIV(e->shapes.vocab, 32u) : 0;
 
 	e->pass_bounds = (struct batch_bounds){.rows_max = e->o.rows_max,
 		.seqs_max = e->o.seqs_max,
 		.out_max = e->o.rows_max + e->o.seqs_max + ENG_CHOICES_MAX,
 		.pages_stride = stride,
-		.zero_max = n_pages};
+		.zero_max = n_pages,
+		.mask_words = words};
 	e->step_bounds = (struct batch_bounds){.rows_max = e->o.seqs_max,
 		.seqs_max = e->o.seqs_max,
 		.out_max = e->o.seqs_max,
 		.pages_stride = stride,
-		.zero_max = e->o.seqs_max};
+		.zero_max = e->o.seqs_max,
+		.mask_words = words};
 }
 
 static status plan_memory(struct engine *e, struct err *err)

@@ -211,6 +211,8 @@ static status sample(struct rank *r, const struct batch *b, uint32_t i, uint32_t
 		.rows = b->how + i,
 		.edits = b->edits,
 		.counts = r->ws.counts,
+		.masks = b->masks,
+		.mask_words = b->bounds.mask_words,
 		.n = n,
 		.vocab = s->vocab,
 		.n_valid = s->n_valid,

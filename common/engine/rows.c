@@ -2,6 +2,7 @@
 #include "common/engine/rows.h"
 
 #include "common/base/mem.h"
+#include "common/grammar/guide.h"
 #include "common/state/layout.h"
 
 #include <assert.h>
@@ -121,6 +122,7 @@ static void place_rows(struct rows *r, struct batch *b)
 
 		b->pos[s] = row->pos;
 		b->how[s].position = row->pos + 1;
+		batch_put_mask(b, s, row->guide, &b->how[s]);
 		b->max_len = MAX(b->max_len, row->pos + 1);
 		if (row->pos % PAGE_TOKENS == 0)
 			b->zero_pages[b->n_zero_pages++] =
@@ -164,6 +166,8 @@ void rows_advance(struct rows *r, struct batch *b, struct eng_token *tokens,
 		tokens[s] = batch_token(b, s, top);
 		if ((b->flags[s] & SAMPLE_NAN) != 0)
 			row->steps = 0;
+		else if (row->guide != NULL && !guide_take(row->guide, tokens[s].token))
+			row->steps = 0; /* an end, behind which nothing comes */
 		next_input(row, &b->ids[s]);
 		if (!can_advance(r, row))
 			r->changed = true;

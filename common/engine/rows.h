@@ -16,6 +16,7 @@ struct row_terms {
 	struct sample_row how;
 	const struct row_past *past; /* NULL: nothing; lives until the row is left */
 	bool fresh;                  /* its counts are not on the device yet */
+	struct guide *guide;         /* NULL: any token may come */
 	const uint32_t *forced;      /* inputs after the first; borrowed */
 	uint32_t n_forced;
 };

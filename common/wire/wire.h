@@ -49,7 +49,8 @@ enum wire_refusal {
 	X(SOURCE, "the state could not be pulled")                                       \
 	X(INVALID, "a field is out of range")                                            \
 	X(DUPLICATE, "this request and attempt is known already")                        \
-	X(LEASE, "the lease is not given out")
+	X(LEASE, "the lease is not given out")                                           \
+	X(UNSUPPORTED, "this worker cannot do what was asked for")
 enum wire_reject {
 #define X(name, text) REJECT_##name,
 	WIRE_REJECT_MAP(X)

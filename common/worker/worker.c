@@ -10,6 +10,7 @@
 #include "common/base/rng.h"
 #include "common/loop/notify.h"
 #include "common/loop/runtime.h"
+#include "common/worker/guides.h"
 #include "common/worker/report.h"
 
 #include <signal.h>
@@ -187,6 +188,7 @@ static status start_engine(struct worker *w, struct err *err)
 		return st;
 	w->layout = engine_layout(w->engine);
 	w->n_valid = MIN(w->n_valid, engine_config(w->engine)->vocab);
+	guides_start(w);
 	return bound_length(w, err);
 }
 
@@ -371,6 +373,7 @@ static void stop(struct worker *w, int code)
 	pool_destroy(w->slots);
 	pool_destroy(w->pages);
 	loop_destroy(w->loop);
+	guides_stop(w);
 	if (w->tokenizer != NULL)
 		tokenizer_destroy(w->tokenizer);
 }

@@ -27,6 +27,7 @@ struct worker {
 	struct engine *engine;
 	const struct layout *layout;
 	uint32_t len_max, n_valid;
+	struct vocab *vocab; /* NULL: the engine follows no grammar */
 	struct loop *loop;
 	struct pool *pages, *slots;
 	struct leases *leases;

@@ -183,6 +183,17 @@ static float penalise(const struct sample_row *row, uint16_t seen, float x)
 	return MIN(times > 0.0f ? x - row->presence : x, FLT_MAX);
 }
 
+/* Tokens that may not come have no probability. */
+static void cover(
+	const struct op_sample *op, const struct sample_row *row, float *changed)
+{
+	const uint32_t *mask = op->masks + (uint64_t)(row->mask - 1) * op->mask_words;
+
+	for (uint32_t v = 0; v < op->n_valid; v++)
+		if ((mask[v / 32] & 1u << v % 32) == 0)
+			changed[v] = -INFINITY;
+}
+
 /* The logits that the row draws from: as they came, or changed in `changed`. */
 static const float *change(const struct op_sample *op, const struct sample_row *row,
 	const float *logits, float *changed)
@@ -192,7 +203,7 @@ static const float *change(const struct op_sample *op, const struct sample_row *
 	bool bans = row->n_bans > 0 && row->position < row->ban_until;
 	bool penalty = row->line > 0 && has_penalty(row);
 
-	if (row->n_bias == 0 && !bans && !penalty)
+	if (row->n_bias == 0 && !bans && !penalty && row->mask == 0)
 		return logits;
 	memcpy(changed, logits, op->n_valid * sizeof(*changed));
 	for (uint32_t i = 0; i < row->n_bias; i++)
@@ -205,6 +216,8 @@ static const float *change(const struct op_sample *op, const struct sample_row *
 		for (uint32_t v = 0; v < op->n_valid; v++)
 			changed[v] = penalise(row, seen[v], changed[v]);
 	}
+	if (row->mask > 0)
+		cover(op, row, changed);
 	return changed;
 }
 

@@ -18,7 +18,7 @@ struct bench {
 
 static struct bench *bench_create(void)
 {
-	static const struct batch_bounds bounds = {ROWS, ROWS, ROWS, STRIDE, ROWS};
+	static const struct batch_bounds bounds = {ROWS, ROWS, ROWS, STRIDE, ROWS, 0};
 	struct bench *b = mem_alloc(1, sizeof(*b));
 	struct carve c = {.base = NULL};
 

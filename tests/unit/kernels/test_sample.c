@@ -310,6 +310,55 @@ static void release_vocabulary(void **state)
 	mem_free(logits);
 }
 
+/* The draw is that from the allowed tokens alone; the logprob is of all. */
+static void a_token_without_its_bit_is_not_drawn(void **state)
+{
+	enum { V = 300, N = 280, WORDS = 10 };
+	static const struct sample_row kinds[] = {
+		{.temperature = 0, .top_p = 1},
+		{.temperature = 1, .top_p = 1},
+		{.temperature = 2, .top_p = 0.9f, .top_k = 7},
+		{.temperature = 1, .top_p = 1, .min_p = 0.2f},
+	};
+	float logits[V], work[2 * V], allowed[V], logprob, want;
+	uint32_t masks[2][WORDS], token, flags;
+	struct entry set[V];
+
+	(void)state;
+	for (uint32_t turn = 0; turn < 200; turn++) {
+		struct sample_row row = kinds[turn % COUNT(kinds)];
+		struct op_sample op = {&token, &logprob, &flags, .logits = logits,
+			.rows = &row, .masks = &masks[0][0], .mask_words = WORDS, .n = 1,
+			.vocab = V, .n_valid = N, .work = work,
+			.work_bytes = sizeof(work)};
+		uint32_t m;
+
+		row.seed = turn;
+		row.mask = 2;
+		memset(masks, 0xFF, sizeof(masks));
+		for (uint32_t v = 0; v < V; v++) {
+			bool in = v == turn || random_uniform(0, 1) < 0.1f;
+
+			logits[v] = random_uniform(-3, 3);
+			allowed[v] = in ? logits[v] : -INFINITY;
+			masks[1][v / 32] &= ~((uint32_t)!in << v % 32);
+		}
+		row.temperature = MAX(row.temperature, 1e-6f);
+		m = reference(allowed, N, &row, set);
+		want = (float)set[0].id;
+		row.temperature = kinds[turn % COUNT(kinds)].temperature;
+		FOR_EACH_VARIANT(v, OP_sample)
+		{
+			RUN(sample, v, &op);
+			assert_int_equal(flags, 0);
+			assert_int_equal(token, row.temperature > 0
+							? reference_token(set, m, &row)
+							: (uint32_t)want);
+			assert_true(allowed[token] == logits[token] && logprob < 0);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -320,6 +369,7 @@ int main(void)
 		cmocka_unit_test(rows_with_a_bad_logit_are_flagged_alone),
 		cmocka_unit_test(impossible_arguments_are_refused),
 		cmocka_unit_test(release_vocabulary),
+		cmocka_unit_test(a_token_without_its_bit_is_not_drawn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

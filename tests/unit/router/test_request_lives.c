@@ -96,6 +96,10 @@ static const struct scenario scenarios[] = {
 	{"a_final_rejection_is_the_end", PREFILL
 		"back:p0 p_refuses:TOO_LONG sent: http:500 says:5000_tokens|" HANDOVER
 		"back:d0 d_refuses:TOO_LONG sent:release_p0 free"},
+	{"what_a_worker_cannot_do_is_the_clients_error",
+		PREFILL "back:p0 p_refuses:UNSUPPORTED sent: http:400 "
+			"error:unsupported_parameter "
+			"says:5000_tokens"},
 	{"nan_and_errors_never_look_like_an_answer", PREFILL
 		"p_ends:NAN ended:failed http:500 error:nan_logits free|" DECODE
 		"d_ends:NAN error:nan_logits sent:release_p0 free|" PREFILL

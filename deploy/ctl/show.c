@@ -145,6 +145,27 @@ static void print_workers(
 	table_print(table, stdout);
 }
 
+/* Whole sentences, so no columns: a line per router and pair, none where all hand over.
+ */
+static void print_pairs(const struct talk *t)
+{
+	const char *gap = "\n";
+
+	for (uint32_t i = 0; i < talk_count(t); i++) {
+		json_each(p, json_member(talk_reply(t, i)->json, "pairs_failed"))
+		{
+			printf("%sPAIR %s -> %s FAILED %llu times (router %s), tried "
+			       "again in "
+			       "%.1f s: %s\n",
+				gap, view_text(p, "prefill"), view_text(p, "decode"),
+				(unsigned long long)view_u64(p, "failures"),
+				talk_name(t, i), (double)view_u64(p, "pause_ms") / 1000,
+				view_text(p, "reason"));
+			gap = "";
+		}
+	}
+}
+
 int show_status(struct talk *t, const struct ctl_options *o)
 {
 	talk_ask(t, TALK_ALL, "status", NULL);
@@ -160,6 +181,7 @@ int show_status(struct talk *t, const struct ctl_options *o)
 		print_routers(v, table);
 		printf("\n");
 		print_workers(v, table, NULL, 0);
+		print_pairs(t);
 		mem_free(v);
 		mem_free(table);
 	}
@@ -189,6 +211,7 @@ int show_top(struct talk *t, const struct ctl_options *o)
 		print_routers(now, table);
 		printf("\n");
 		print_workers(now, table, before, (double)(ns - was_ns) / NS_PER_S);
+		print_pairs(t);
 		if (fflush(stdout) != 0)
 			break;
 		was_ns = ns;

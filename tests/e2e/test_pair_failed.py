@@ -1,5 +1,7 @@
 """Two workers that cannot hand over to each other: others serve, and where there are none it shows."""
+import re
 import resource
+import subprocess
 
 from cluster import CONVERSATIONS, Cluster, generate_body, wait_for
 
@@ -28,6 +30,14 @@ def failures(c):
     return sum(v for (name, _), v in c.metrics().items() if name == "baton_pair_failures")
 
 
+def shown(build, c, *words):
+    """The lines of batonctl about pairs: (prefill worker, decode worker, failures, router, reason)."""
+    out = subprocess.run([build / "bin/batonctl", *words, "--runtime-dir", str(c.runtime)], text=True,
+                         capture_output=True, timeout=20, check=True).stdout
+    return re.findall(r"^PAIR (\S+) -> (\S+) FAILED (\d+) times \(router (\S+)\), tried again in [0-9.]+ s: (.+)$",
+                      out, re.MULTILINE)
+
+
 def test_where_no_pair_works_readiness_says_why_and_comes_back(build, tmp_path):
     with Cluster(tmp_path, build) as c:
         undo = tighten(c, "d0")
@@ -40,9 +50,13 @@ def test_where_no_pair_works_readiness_says_why_and_comes_back(build, tmp_path):
         assert failures(c) >= 3
         pairs = c.get("/status").json()["pairs_failed"]
         assert [(p["prefill"], p["decode"]) for p in pairs] == [("p0", "d0")] and pairs[0]["failures"] >= 3
+        for words in (["status"], ["top", "-n", "1"]):
+            [(prefill, decode, n, router, reason)] = shown(build, c, *words)
+            assert (prefill, decode, router) == ("p0", "d0", "r0") and int(n) >= 3 and "cannot" in reason, words
         undo()
         wait_for(lambda: right(ask(c)), 70, step=0.2)
         wait_for(lambda: c.ready() and failures(c) == 0, 5)
+        assert shown(build, c, "status") == []
 
 
 def test_another_decode_worker_serves_what_a_failed_pair_cannot(build, tmp_path):

@@ -231,6 +231,7 @@ def test_why_a_message_ended(cluster, ask):
     assert [b["type"] for b in m["content"]] == ["thinking"] and m["usage"]["output_tokens"] == 3
 
 
+@pytest.mark.asan
 @pytest.mark.parametrize("ask", [ask_responses, stream_responses])
 def test_a_response_that_was_cut_says_so(cluster, ask):
     body = responses_body(THINKS, max_output_tokens=3)
@@ -249,6 +250,7 @@ def test_a_call_that_was_cut_is_no_call(cluster):
         assert r["status"] == "incomplete" and [i["status"] for i in r["output"] if i["type"] == "function_call"] == ["incomplete"]
 
 
+@pytest.mark.asan
 def test_tokens_of_messages_are_counted(cluster):
     for row in (THINKS, CALLING, CONVERSATIONS[20]):
         body = messages_body(row)
@@ -268,6 +270,7 @@ def test_an_answer_is_put_into_the_mouth_of_the_assistant(cluster):
     assert read_message(ask_messages(cluster, body))[0][1] == whole[cut:]
 
 
+@pytest.mark.asan
 def test_thoughts_can_be_left_out_of_a_message(cluster):
     body = messages_body(THINKS, thinking={"type": "enabled", "display": "omitted"})
     for ask in (ask_messages, stream_messages):
@@ -308,6 +311,7 @@ BAD_ITEMS = [
 ]
 
 
+@pytest.mark.asan
 def test_blocks_and_items_that_are_not_taken_are_named(cluster):
     for content, param in BAD_BLOCKS:
         r = cluster.post(MESSAGES, {"max_tokens": 1, "messages": [{"role": "user", "content": content}]})

@@ -177,7 +177,7 @@ def main():
         if built and want("dev"):
             ctest(tally, "dev")
         if built and want("e2e"):
-            pytest(tally, "golden", ["tests/golden", "--build", "build/dev"], 10)
+            pytest(tally, "golden", ["tests/golden", "--build", "build/dev"], 20)
             pytest(tally, "e2e", ["tests/launcher", "tests/e2e", "--build", "build/dev"], 40)
     if want("asan"):
         stage("asan")

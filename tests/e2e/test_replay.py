@@ -18,6 +18,7 @@ CASES = {
     "penalties": dict(temperature=1.3, max_tokens=90, seed=7, frequency_penalty=0.4, presence_penalty=0.3,
                       repetition_penalty=1.2, min_tokens=80),
     "a stop string": dict(temperature=0, max_tokens=200, stop=["57"], logprobs=0),
+    "a form": dict(temperature=1.5, max_tokens=120, seed=9, structured_outputs={"regex": "([a-z]{3,9} ){30,40}end"}),
     "least tokens": dict(temperature=1.7, max_tokens=100, seed=8, min_tokens=100, top_k=40, min_p=0.01),
 }
 

@@ -1,7 +1,10 @@
-/* Variants that are tried only where the configuration names them. */
+/* Who of several right kernels serves: those that only the configuration names, and plain
+ * ones beside others. */
 #include "kernel_test.h"
 
 #include "kernels/cpu/cpu.h"
+
+#include <unistd.h>
 
 /* A dense model of one kind of matrices, without attention or experts. */
 static const struct kernel_shapes shapes = {.rows_max = 40,
@@ -87,11 +90,41 @@ static void named_they_are_checked_and_then_used_for_their_format(void **state)
 	assert_non_null(strstr(err.text, "linear/wrong was forced, but fails its check"));
 }
 
+/* Right, and slower than the plain one, as a kernel is while others have the CPU. */
+static status right_but_late(
+	struct stream *s, const struct op_swiglu *op, struct err *err)
+{
+	usleep(2000);
+	return k_swiglu_plain(s, op, err);
+}
+
+static void on_a_cpu_no_clock_brings_the_plain_kernel_back(void **state)
+{
+	static const struct variant late = {"swiglu/right_but_late", OP_swiglu,
+		FORMATS_ANY, "cpu", KERNEL_CPU_PLAIN, KERNEL_CPU_PLAIN,
+		(op_fn)right_but_late, false, no_work, no_repack, one_kernel, false};
+	struct variant plain[64];
+	struct variant_table all[2] = {{plain, 0}, {&late, 1}};
+	struct variant_source from = {.tables = all, .n_tables = 2};
+	struct err err = {.text = ""};
+	struct kernels *k = NULL;
+
+	(void)state;
+	for (uint32_t i = 0; i < n_cpu_variants; i++)
+		if (cpu_variants[i].oracle)
+			plain[all[0].n++] = cpu_variants[i];
+	if (kernels_select_from(&k, test_backend(), &shapes, NULL, &from, &err) != ST_OK)
+		fail_msg("%s", err.text);
+	assert_string_equal(k->chosen[OP_swiglu][0]->name, "swiglu/right_but_late");
+	kernels_release(k);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(unnamed_they_are_neither_tried_nor_reported),
 		cmocka_unit_test(named_they_are_checked_and_then_used_for_their_format),
+		cmocka_unit_test(on_a_cpu_no_clock_brings_the_plain_kernel_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

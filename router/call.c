@@ -43,7 +43,7 @@ static bool may_come_in(struct router *rt, struct api_error *e)
 {
 	const char *missing, *crowded;
 
-	if (rt->draining)
+	if (router_refuses(rt))
 		return turn_away(rt, e, LIMIT_draining, "This router is shutting down.");
 	missing = dispatch_missing(rt);
 	if (missing != NULL)

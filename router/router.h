@@ -106,6 +106,8 @@ struct router {
 /* Tokens of one sequence that the workers serve; the model's length before any came. */
 uint32_t router_len_max(const struct router *rt);
 enum probe_state router_readiness(const struct router *rt);
+/* It ends, and takes no new request any more: drain_delay_s after its readiness fell. */
+bool router_refuses(const struct router *rt);
 /* Whether the name is served; NULL is the first. The served name, or NULL. */
 const char *router_model_name(const struct router *rt, const char *asked);
 /* Requests in tokenizer jobs and calls are looked at in this turn. */

@@ -32,6 +32,7 @@ U64(connections_max, "4096", 1, 65536, "open connections")                      
 U64(idle_timeout_s, "75", 1, 86400, "a connection between two requests is closed after this") \
 U64(stream_drain_s, "60", 1, 3600, "a client that reads nothing is cut after this")          \
 F64(keepalive_s, "15", 0.05, 3600, "silence in a stream before a comment is sent")           \
+F64(drain_delay_s, "0", 0, 3600, "after a stop is asked for, requests are still taken so long, while /ready says 503") \
 U64(settle_ms, "100", 0, 600000, "how long a stop goes on answering 503 at least") \
 CONF_SHARED(U64, F64, STR, BOOL, WORD)
 // clang-format on

@@ -1,6 +1,7 @@
-/* The end: readiness falls at once, new requests are refused, running ones go on until
- * they are done or time is up; then what is left is cut with an error, never silently.
- * Done is what its client has: an answer that still waits for a slow reader is open. */
+/* The end: readiness falls at once, new requests are refused (after drain_delay_s, in
+ * which balancers see that), running ones go on until they are done or time is up; then
+ * what is left is cut with an error, never silently. Done is what its client has: an
+ * answer that still waits for a slow reader is open. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/loop/notify.h"
@@ -16,6 +17,17 @@ static void finish(struct router *rt, int code)
 		return;
 	rt->exit_code = code;
 	loop_stop(rt->loop);
+}
+
+/* When new requests begin to be refused. */
+static uint64_t closes_ns(const struct router *rt)
+{
+	return rt->drain_ns + (uint64_t)(rt->conf->drain_delay_s * (double)NS_PER_S);
+}
+
+bool router_refuses(const struct router *rt)
+{
+	return rt->draining && (rt->cut_ns != 0 || clock_ns() >= closes_ns(rt));
 }
 
 static void cut(struct router *rt, uint64_t now_ns)
@@ -66,10 +78,12 @@ static bool all_done(struct router *rt, uint64_t now_ns)
 void serve_end_turn(struct router *rt, uint64_t now_ns)
 {
 	double patience_ns = rt->conf->shutdown_timeout * (double)NS_PER_S;
-	uint64_t settled_ns = rt->drain_ns + rt->conf->settle_ms * NS_PER_MS;
+	uint64_t closed_ns = now_ns - MIN(closes_ns(rt), now_ns); /* since then */
+	uint64_t settled_ns = closes_ns(rt) + rt->conf->settle_ms * NS_PER_MS;
 	bool done = all_done(rt, now_ns);
 
-	if (rt->cut_ns == 0 && !done && (double)(now_ns - rt->drain_ns) >= patience_ns)
+	if (rt->cut_ns == 0 && !done && now_ns >= closes_ns(rt) &&
+		(double)closed_ns >= patience_ns)
 		cut(rt, now_ns);
 	if ((done && (rt->cut_ns != 0 || now_ns >= settled_ns)) ||
 		(rt->cut_ns != 0 && now_ns - rt->cut_ns >= FLUSH_NS))

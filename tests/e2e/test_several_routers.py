@@ -119,6 +119,20 @@ def test_a_clean_end_removes_the_socket_file(build, runtime):
     assert os.listdir(path.parent) == []
 
 
+def test_a_router_that_ends_is_not_ready_before_it_refuses(build, tmp_path):
+    """A balancer has drain_delay_s to see it; what comes meanwhile is answered."""
+    row = CONVERSATIONS[0]
+    with Cluster(tmp_path, build, router_flags="--drain-delay-s 3") as c:
+        router = c.pid("r0")
+        c.kill("r0", signal.SIGTERM)
+        wait_for(lambda: c.get("/ready").status == 503, 5)
+        r = c.post("/v1/completions", generate_body(row, prompt=row["prompt_ids"]))
+        assert r.status == 200 and r.json()["choices"][0]["text"] == row["greedy_text"], r.body
+        assert r.headers["Connection"] == "close", "its client connects anew, to another router"
+        assert c.get("/ready").json()["reason"] == "draining"
+        wait_for(lambda: not os.path.exists(f"/proc/{router}"), 20)
+
+
 def test_a_clean_end_leaves_the_file_of_another(build, runtime):
     router = LoneRouter(build, runtime, MODEL)
     path = runtime / "routers" / "r0.sock"
